@@ -22,7 +22,7 @@ use crate::log::limits::LOG_EVERY_SEC;
 pub(super) struct Appender {
     pub(super) shared: Arc<Shared>,
     current: Current,
-    /// The end of what is durable in the current segment.
+    /// The end of what is durable in the current segment; 0 while not even its header is.
     durable_to: u64,
     /// Whether a block was written since the last sync.
     is_dirty: bool,
@@ -93,7 +93,7 @@ impl Appender {
         self.shared.directory.place(self.current.number, self.current.offset)
     }
 
-    /// Returns the end of what is durable in the segment.
+    /// Returns the end of what is durable in the segment; 0 while not even its header is.
     pub(super) fn durable_to(&self) -> u64 {
         self.durable_to
     }
@@ -165,7 +165,7 @@ impl Appender {
             self.shared.segments().give_back(prepared);
             return Err(stop);
         }
-        self.durable_to = HEADER_BYTES;
+        self.durable_to = 0;
         self.current = Current {
             file: Some(prepared.file),
             number: header.number,

@@ -27,6 +27,9 @@ pub const UNIT_HEAD_BYTES: usize = 8;
 /// Blocks begin at multiples of this.
 pub(super) const ALIGN: u64 = 8;
 
+/// Bytes of a segment's header; the first block follows it.
+pub(super) const HEADER_BYTES: u64 = 4096;
+
 const MAGIC: [u8; 4] = *b"TGB1";
 const FRAME_BYTES: usize = 40;
 
@@ -104,7 +107,8 @@ pub fn unit_head(format: u8, origin: u8, len: u32) -> [u8; UNIT_HEAD_BYTES] {
 pub(super) struct Durable {
     /// Version 1: the last unit.
     pub(super) lsn: Lsn,
-    /// Version 2: the end of the last block in the same segment. A block need not have units there.
+    /// Version 2: the end of the last block in the same segment, or of its header; 0 if not even that was durable. A
+    /// block need not have units there.
     pub(super) offset: u64,
 }
 
@@ -119,6 +123,11 @@ impl Durable {
 
     pub(super) fn max(self, other: Durable) -> Durable {
         Durable { lsn: self.lsn.max(other.lsn), offset: self.offset.max(other.offset) }
+    }
+
+    /// Whether the header of a segment was durable. `first_lsn` is its first unit.
+    pub(super) fn covers_header(self, first_lsn: Lsn) -> bool {
+        self.offset >= HEADER_BYTES || self.lsn >= first_lsn
     }
 
     /// Whether a block that begins at `offset`, and whose last unit is `lsn`, was durable.

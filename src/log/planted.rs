@@ -22,6 +22,8 @@ pub enum Bug {
     CutBeforeTheSnapshot,
     /// Segments behind a cut are used again before the cut is durable.
     NoSyncOfTheCut,
+    /// A frame does not say what is committed.
+    NothingCommitted,
     /// The header of a new segment does not say how this node has voted.
     NoBallotInTheHeader,
     /// Consensus: a block is taken whatever its reign.

@@ -108,7 +108,7 @@ impl Passed {
     fn after(&self, before: Option<Standing>) -> Result<Option<Standing>, Damage> {
         match before {
             Some(before) => before.after(&self.frame, &self.contents).map(Some),
-            None if self.contents.record == Record::Units => Ok(None),
+            None if self.contents.record == Record::Units && self.frame.committed.is_none() => Ok(None),
             None => Err(Damage::History),
         }
     }
@@ -349,7 +349,7 @@ impl Recovery {
                 return Err(self.corrupt(&place, Damage::Short(HEADER_BYTES)));
             }
             let found = frames_from(&bytes, place);
-            if found.durable.covers(HEADER_BYTES, needed) {
+            if found.durable.covers_header(needed) {
                 return Err(self.corrupt_header(number, needed));
             }
             if found.frames > 0 {
@@ -473,8 +473,11 @@ impl Recovery {
 
     /// Checks the end of a segment that was read completely against its successor.
     fn end_segment(&mut self, successor: Header) -> Result<(), LogError> {
-        let place = |standing: Option<Standing>| standing.map(|standing| standing.at);
-        if successor.previous_crc != self.last_crc || place(successor.standing) != place(self.standing) {
+        let is_next = match (self.standing, successor.standing) {
+            (Some(own), Some(next)) => own.at == next.at && next.ballot.may_follow(own.ballot),
+            (own, next) => own == next,
+        };
+        if successor.previous_crc != self.last_crc || !is_next {
             return Err(self.corrupt(&self.place(), Damage::Chain));
         }
         self.read_bytes += self.bytes.len() as u64;
@@ -743,7 +746,7 @@ impl Recovery {
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(header) = self.chain.get(self.at) else { return Ok(()) };
         // A header is synced with the first block behind it, or with the blocks that recovery copied into its segment.
-        let is_header_durable = self.proven.covers(HEADER_BYTES, header.first_lsn);
+        let is_header_durable = self.proven.covers_header(header.first_lsn);
         let first_unproven = self.unproven.front().map(|first| first.offset);
         let Some(from) = (if is_header_durable { first_unproven } else { Some(0) }) else { return Ok(()) };
         let number = header.number;

@@ -6,6 +6,7 @@
 //! segment's last block. So the journal is a chain from the newest segment backwards: a segment that no header leads to
 //! is not part of it, and a segment ends where its successor begins.
 
+pub(super) use super::block::HEADER_BYTES;
 use super::block::{Durable, u32_at, u64_at};
 use super::checksum::crc32c;
 use super::identity::DirectoryId;
@@ -13,9 +14,6 @@ use super::replicated::standing::Standing;
 use super::replicated::types::{Ballot, Index, Link, NodeId, Position, Term};
 use crate::base::lsn::Lsn;
 use crate::log::limits::LOG_BLOCK_MAX_BYTES;
-
-/// Bytes of the header; the first block follows it.
-pub(super) const HEADER_BYTES: u64 = 4096;
 
 /// Largest size of a segment in bytes: one block, the header before it and the mark of a clean end behind it. A segment
 /// of several blocks is smaller.
@@ -147,6 +145,9 @@ impl Header {
             ballot: Ballot { term: Term(u64_at(fields, 104)), vote: NodeId::new(u64_at(fields, 112)) },
             committed: Index(u64_at(fields, 120)),
         });
+        if standing.is_some_and(|standing| standing.committed > standing.at.index) {
+            return Err(BadHeader::Damaged);
+        }
         Ok(Header {
             directory,
             number,

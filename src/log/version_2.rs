@@ -135,3 +135,29 @@ fn a_segment_of_the_other_version_is_no_part_of_a_directory() {
     let error = EntryRecovery::read(open(&SimDisk::new(0)).unwrap(), Mark::default()).map(|_| ()).unwrap_err();
     assert!(matches!(error, LogError::Owner { .. }), "{error}");
 }
+
+#[test]
+fn every_flipped_byte_is_refused_or_does_not_count() {
+    let expected = read(&written()).take();
+    let (mut refused, mut same) = (0, 0);
+    for (number, bytes) in (1..).zip(FILES) {
+        let path = Path::new("/log").join(names::segment(number));
+        for at in 0..bytes.len() {
+            let disk = written();
+            disk.flip(&path, at as u64, 1 << (at % 8));
+            match EntryRecovery::read(directory(&disk), Mark::first(&[node(1), node(2), node(3)])) {
+                Ok(mut found) => {
+                    let found = found.take();
+                    assert_eq!((found.ballot, &found.entries), (expected.ballot, &expected.entries), "{number}: {at}");
+                    same += 1;
+                }
+                Err(LogError::Corrupt { path: named, .. }) => {
+                    assert_eq!(named, path, "{at}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{number}: {at}: {error}"),
+            }
+        }
+    }
+    assert!(refused > 900 && same > 10_000, "{refused} refused, {same} the same");
+}

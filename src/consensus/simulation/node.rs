@@ -66,8 +66,13 @@ impl Durable {
     /// Whether the journal has this, which may go further back and know of fewer commits.
     fn is(&self, found: &Recovered) -> bool {
         let is_same = |entries: &[Entry]| entries.iter().rev().zip(found.entries.iter().rev()).all(|(a, b)| a == b);
-        let goes_back = found.before.index <= self.before.index && found.entries.len() >= self.entries.len();
-        found.ballot == self.ballot && goes_back && is_same(&self.entries) && found.committed <= self.committed
+        let goes_back = found.before.index <= self.before.index;
+        let ends_alike = found.before.index.0 + found.entries.len() as u64 == self.last().0;
+        found.ballot == self.ballot
+            && goes_back
+            && ends_alike
+            && is_same(&self.entries)
+            && found.committed <= self.committed
     }
 }
 

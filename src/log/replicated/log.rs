@@ -25,9 +25,11 @@ impl EntryLog {
         EntryLog { shared, writer: Mutex::new(writer), queue: Mutex::default(), durable: AtomicU64::new(0) }
     }
 
-    /// Queues a write behind all others.
+    /// Queues a write behind all others. A log that has failed drops it.
     pub(crate) fn write(&self, write: Write) {
-        self.queue().push_back(write);
+        if self.state() != State::Poisoned {
+            self.queue().push_back(write);
+        }
     }
 
     /// Writes everything queued, in order, and makes it durable with one sync. What a full disk has no space for stays
@@ -45,33 +47,34 @@ impl EntryLog {
     }
 
     fn write_queued(&self, writer: &mut EntryWriter) -> Result<(), Stop> {
+        // A failed log writes nothing more, and says so even if nothing is queued.
+        if self.shared.state() == State::Poisoned {
+            return Err(Stop::Poisoned);
+        }
+        let mut taken = std::mem::take(&mut *self.queue());
         let mut last = None;
         let mut written = Ok(());
-        loop {
-            // A failed log writes nothing more, and says so even if nothing is queued.
-            if self.shared.state() == State::Poisoned {
-                return Err(Stop::Poisoned);
-            }
-            // Taken out one by one: others may be queued while the disk is at work.
-            let Some(mut write) = self.take() else { break };
-            written = writer.write(&mut write);
+        while let Some(write) = taken.front_mut() {
+            written = writer.write(write);
             if written.is_err() {
-                self.queue().push_front(write);
                 break;
             }
             last = Some(write.number);
+            taken.pop_front();
         }
-        if written != Err(Stop::Poisoned)
-            && let Some(number) = last
-        {
+        if written == Err(Stop::Poisoned) {
+            return written;
+        }
+        // Others may have been queued in the meantime.
+        let mut queue = self.queue();
+        taken.append(&mut queue);
+        *queue = taken;
+        drop(queue);
+        if let Some(number) = last {
             writer.out.sync()?;
             self.durable.store(number, Ordering::Release);
         }
         written
-    }
-
-    fn take(&self) -> Option<Write> {
-        self.queue().pop_front()
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Write>> {
@@ -96,6 +99,12 @@ impl EntryLog {
     /// Retires the segments that hold nothing behind this entry, which a durable snapshot covers. Returns their number.
     pub(crate) fn retire_through(&self, index: Index) -> usize {
         self.shared.with_segments(|segments| segments.retire_through(index))
+    }
+
+    /// Whether the log has a segment to write to: a start may have found no space for one.
+    #[cfg(test)]
+    pub(super) fn has_segment(&self) -> bool {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).out.has_segment()
     }
 
     /// Returns the number of segments.

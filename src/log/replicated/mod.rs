@@ -15,3 +15,5 @@ mod writer;
 
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! because a node votes once in a term whatever happens to its log.
 
 use std::collections::VecDeque;
+use std::io;
 use std::mem;
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ use super::entry::Entry;
 use super::log::EntryLog;
 use super::standing::Standing;
 use super::types::{Ballot, Mark, Position};
-use super::write::Recovered;
+use super::write::{Recovered, Write};
 use super::writer::{EntryWriter, Placed};
 use crate::log::appender::Appender;
 use crate::log::block::Damage;
 use crate::log::directory::Directory;
 use crate::log::disk::Clock;
 use crate::log::error::LogError;
-use crate::log::group_commit::Options;
+use crate::log::group_commit::{Options, State};
 use crate::log::identity::Owner;
-use crate::log::scan::{Passed, Recovery};
+use crate::log::scan::{End, Passed, Recovery};
 use crate::log::shared::Shared;
 
 /// See the module's header.
@@ -67,22 +68,33 @@ impl EntryRecovery {
         if log.continues_snapshot {
             // A snapshot has committed entries only, which must not be cut off behind it.
             log.standing.committed = log.standing.committed.max(log.snapshot.at.index);
+        } else if log.recovery.oldest().is_some() && log.standing.committed >= log.snapshot.at.index {
+            let path = log.recovery.directory().snapshot(log.snapshot.at.link.lsn);
+            let lsn = log.snapshot.at.link.lsn;
+            return Err(LogError::Corrupt { path, offset: 0, lsn, damage: Damage::History });
         }
         Ok(log)
     }
 
     /// Takes the state before the oldest segment.
     fn begin(&mut self) -> Result<(), LogError> {
-        let Some(oldest) = self.recovery.oldest().copied() else { return Ok(()) };
-        let path = self.recovery.directory().segment(oldest.number);
+        let directory = Arc::clone(self.recovery.directory());
+        let Some(oldest) = self.recovery.oldest().copied() else {
+            // The first start of a node makes a segment before it can get a snapshot.
+            return match self.snapshot.serial {
+                0 => Ok(()),
+                _ => Err(LogError::Missing { path: directory.segment(1), lsn: self.snapshot.at.link.lsn.next() }),
+            };
+        };
+        let path = directory.segment(oldest.number);
         let Some(standing) = oldest.standing else {
-            let owner = self.recovery.directory().owner().to_string();
+            let owner = directory.owner().to_string();
             return Err(LogError::Foundling { path, owner });
         };
         let covered = self.snapshot.at;
         if standing.at.index > covered.index {
-            let snapshot = self.recovery.directory().snapshot(covered.link.lsn);
-            return Err(LogError::Gap { snapshot, lsn: covered.link.lsn, segment: path, first_lsn: oldest.first_lsn });
+            let path = directory.segment(oldest.previous.max(1));
+            return Err(LogError::Missing { path, lsn: covered.link.lsn.next() });
         }
         (self.before, self.standing) = (standing.at, standing);
         self.placed.push_back(Placed::before(&oldest, standing.at));
@@ -131,6 +143,11 @@ impl EntryRecovery {
         (!self.continues_snapshot).then(|| Standing::behind(&self.snapshot, self.standing.ballot))
     }
 
+    /// Returns how the log ends.
+    pub(crate) fn end(&self) -> Option<&End> {
+        self.recovery.end()
+    }
+
     /// Opens the log for writing. What was read is durable when this returns.
     pub(crate) fn finish(
         self,
@@ -138,13 +155,15 @@ impl EntryRecovery {
         clock: Arc<dyn Clock>,
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<EntryLog, LogError> {
+        let directory = Arc::clone(self.recovery.directory());
         let replaced_by = self.replaced_by();
-        let opened = self.recovery.open_for_writing(replaced_by, options, clock, notify)?;
-        let (standing, mut placed) = match replaced_by {
-            Some(standing) => {
-                let base = Placed { at: standing.at, segment: 0, crc: 0 };
-                (standing, VecDeque::from([base]))
-            }
+        let is_new = self.recovery.oldest().is_none();
+        let begins_at = replaced_by.filter(|_| is_new);
+        // A new log needs its first segment before anything else: without one, it would look like a log that was lost.
+        let options = Options { may_wait_for_space: options.may_wait_for_space && !is_new, ..options };
+        let opened = self.recovery.open_for_writing(begins_at, options, clock, notify)?;
+        let (standing, mut placed) = match begins_at {
+            Some(standing) => (standing, VecDeque::from([Placed { at: standing.at, segment: 0, crc: 0 }])),
             None => (self.standing, self.placed),
         };
         for (placed, crc) in placed.iter_mut().rev().zip(opened.taken_over.iter().rev()) {
@@ -152,6 +171,16 @@ impl EntryRecovery {
         }
         let shared = Arc::new(Shared::new(opened.opening));
         let out = Appender::new(Arc::clone(&shared), opened.current);
-        Ok(EntryLog::new(shared, EntryWriter::new(out, standing, placed)))
+        let log = EntryLog::new(shared, EntryWriter::new(out, standing, placed));
+        if replaced_by.is_some() && !is_new {
+            // As a write it keeps the old log, with its vote, until the new one is durable, however full the disk is.
+            let (committed, install) = (self.snapshot.at.index, Some(self.snapshot));
+            log.write(Write { number: 0, ballot: None, install, entries: Vec::new(), committed });
+            if let (State::Poisoned, Some(failure)) = (log.step(), log.failure()) {
+                let source = io::Error::other(failure.to_string());
+                return Err(LogError::Io { path: directory.path().to_owned(), source });
+            }
+        }
+        Ok(log)
     }
 }

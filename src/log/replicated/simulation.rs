@@ -43,6 +43,8 @@ reached! {
     kills "kills"
     clean_ends "clean ends"
     crashes_at_start "crashes in a start"
+    full_starts "starts without space for a segment"
+    torn "torn tails"
     lost "writes that were lost"
     in_part "writes of which a part was left"
     cuts "cuts"
@@ -66,13 +68,16 @@ struct Model {
     base: Position,
     entries: Vec<Entry>,
     committed: Index,
+    /// The part of that which is written with an entry or a ballot, and is durable when they are.
+    stated: Index,
 }
 
 impl Model {
     fn behind(mark: &Mark, ballot: Ballot) -> Model {
         let least = Ballot { term: mark.at.term, vote: None };
         let ballot = if ballot.term < least.term { least } else { ballot };
-        Model { ballot, base: mark.at, entries: Vec::new(), committed: mark.at.index }
+        let committed = mark.at.index;
+        Model { ballot, base: mark.at, entries: Vec::new(), committed, stated: committed }
     }
 
     fn last(&self) -> Position {
@@ -120,11 +125,13 @@ impl Model {
         steps.push(next.clone());
         if let Some(ballot) = write.ballot {
             next.ballot = ballot;
+            next.stated = next.committed;
             steps.push(next.clone());
         }
         for entry in &write.entries {
             next.entries.push(entry.clone());
             next.committed = next.committed.max(write.committed.min(entry.index));
+            next.stated = next.committed;
             steps.push(next.clone());
         }
         steps
@@ -138,6 +145,7 @@ impl Model {
             && found.before.index <= self.last().index
             && found.before == self.at(found.before.index.0)
             && found.entries.iter().eq(known)
+            && found.committed >= self.stated
             && found.committed <= self.committed.max(found.snapshot.at.index)
     }
 }
@@ -193,7 +201,8 @@ impl World {
             3 => Faults { fail_at: some(&mut self.rng, 150), ..Faults::default() },
             _ => Faults::default(),
         };
-        self.disk.set_faults(Faults { sync_time: Duration::from_micros(100), ..faults });
+        let capacity = (self.rng.below(5) == 0).then(|| self.disk.used_bytes() + self.rng.below(6000));
+        self.disk.set_faults(Faults { sync_time: Duration::from_micros(100), capacity, ..faults });
         if let Some(log) = self.start()? {
             let actions = self.rng.below(60);
             self.work(&log, actions)?;
@@ -232,19 +241,28 @@ impl World {
         let which = self.states.iter().rposition(|state| state.allows(&found));
         let Some(which) = which else {
             let states: Vec<String> = self.states.iter().map(Model::describe).collect();
-            let found =
-                Model { ballot: found.ballot, base: found.before, entries: found.entries, committed: found.committed };
+            let found = Model {
+                ballot: found.ballot,
+                base: found.before,
+                entries: found.entries,
+                committed: found.committed,
+                stated: found.committed,
+            };
             return Err(format!("found {}\ninstead of one of\n{}", found.describe(), states.join("\n")));
         };
         let ends = |at: usize| self.unsynced.iter().any(|(_, end)| *end == at);
         self.reached.lost += u64::from(which + 1 < self.states.len());
         self.reached.in_part += u64::from(which > 0 && which + 1 < self.states.len() && !ends(which));
         self.reached.lost_cuts += u64::from(self.newest().last().index < self.states[which].last().index);
+        let is_torn = recovery.end().is_some_and(|end| end.torn.is_some());
         match recovery.finish(OPTIONS, Arc::new(self.disk.clone()), Box::new(|| {})) {
             Ok(log) => {
+                self.reached.full_starts += u64::from(!log.has_segment());
+                self.reached.torn += u64::from(is_torn);
                 self.reached.lost_installs += u64::from(is_replaced && self.was_replaced);
                 let mut state = self.states[which].clone();
                 state.committed = found.committed.max(self.snapshot.at.index);
+                state.stated = found.committed;
                 self.states = vec![state];
                 self.settle();
                 Ok(Some(log))
@@ -425,12 +443,20 @@ fn a_node_finds_its_log_and_its_vote_again() {
 
 #[test]
 fn planted_bugs_are_found() {
-    for bug in [Bug::NoSync, Bug::NoCopyOfTheTail, Bug::NoSyncOfTheCut, Bug::NoBallotInTheHeader, Bug::NoSegmentNumber]
-    {
+    let bugs = [
+        Bug::NoSync,
+        Bug::NoCopyOfTheTail,
+        Bug::NoSyncOfTheCut,
+        Bug::NoBallotInTheHeader,
+        Bug::NothingCommitted,
+        Bug::NoSegmentNumber,
+    ];
+    for bug in bugs {
         plant(Some(bug));
-        let found = (0..BUG_SEEDS).find_map(|seed| run(seed).err());
+        let found = (0..BUG_SEEDS).find_map(|seed| run(seed).err().map(|error| (seed, error)));
         plant(None);
-        let found = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        let (seed, found) = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        run(seed).unwrap_or_else(|error| panic!("without {bug:?}: {error}"));
         println!("{bug:?}: {}", found.lines().next().unwrap_or_default());
     }
 }

@@ -42,9 +42,11 @@ impl Standing {
         if let Some(term) = term {
             (next.at.index, next.at.term) = (self.at.index.next(), term);
         }
-        next.committed = next.committed.max(frame.committed.unwrap_or_default());
-        let is_sound = next.ballot.term >= self.ballot.term
+        // A single server's frame does not say what is committed.
+        next.committed = next.committed.max(frame.committed.ok_or(Damage::History)?);
+        let is_sound = next.ballot.may_follow(self.ballot)
             && next.at.term >= self.at.term
+            && next.at.term <= next.ballot.term
             && next.at.link.lsn.next() == contents.end()
             && next.committed <= next.at.index;
         is_sound.then_some(next).ok_or(Damage::History)

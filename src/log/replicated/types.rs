@@ -54,7 +54,7 @@ pub(crate) struct Index(pub u64);
 impl Index {
     /// Returns the position behind this one.
     pub(crate) fn next(self) -> Index {
-        Index(self.0 + 1)
+        Index(self.0.saturating_add(1))
     }
 }
 
@@ -69,6 +69,14 @@ impl fmt::Display for Index {
 pub(crate) struct Ballot {
     pub(crate) term: Term,
     pub(crate) vote: Option<NodeId>,
+}
+
+impl Ballot {
+    /// Whether a node that has given `earlier` may give this: it votes once in a term, and no term comes back.
+    pub(crate) fn may_follow(self, earlier: Ballot) -> bool {
+        let is_same_vote = self.vote == earlier.vote || earlier.vote.is_none();
+        self.term > earlier.term || self.term == earlier.term && is_same_vote
+    }
 }
 
 /// The place in the chain of blocks that an entry ends at.

@@ -13,7 +13,8 @@ use super::types::{Ballot, Index, Position};
 use super::write::Write;
 use crate::base::lsn::Lsn;
 use crate::log::appender::{Appender, Stop};
-use crate::log::block::{ALIGN, Durable, Place, REPLICATED_FRAME_BYTES, bind_replicated};
+use crate::log::block::{ALIGN, Durable, Place, REPLICATED_FRAME_BYTES, bind_replicated, stride};
+use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 use crate::log::planted::{self, Bug};
 use crate::log::segment::{HEADER_BYTES, Header};
 
@@ -56,12 +57,27 @@ struct Staged {
 impl EntryWriter {
     /// Continues a log that ends at `standing`. `placed` has the last committed entry and those behind it.
     pub(super) fn new(out: Appender, standing: Standing, placed: VecDeque<Placed>) -> EntryWriter {
-        EntryWriter { out, standing, placed, staged: Staged::default() }
+        let mut writer = EntryWriter { out, standing, placed, staged: Staged::default() };
+        writer.forget_committed();
+        writer
+    }
+
+    /// Forgets the places of entries that are committed, but for the last one: no segment will follow them.
+    fn forget_committed(&mut self) {
+        while self.placed.get(1).is_some_and(|second| second.at.index <= self.standing.committed) {
+            self.placed.pop_front();
+        }
     }
 
     /// Does what a write asks for. What is done is taken out of it, so that it can go on after the disk was full.
     pub(super) fn write(&mut self, write: &mut Write) -> Result<(), Stop> {
+        if write.ballot.is_some_and(|ballot| !ballot.may_follow(self.standing.ballot)) {
+            return Err(self.refuse(self.standing.at.index.next(), "the ballot with it contradicts an earlier one"));
+        }
         if let Some(mark) = &write.install {
+            if mark.at.index <= self.standing.committed {
+                return Err(self.refuse(mark.at.index, "a snapshot would replace committed ones"));
+            }
             let standing = Standing::behind(mark, write.ballot.unwrap_or(self.standing.ballot));
             self.begin_behind(Placed { at: mark.at, segment: 0, crc: 0 }, standing)?;
             (write.install, write.ballot) = (None, None);
@@ -91,24 +107,27 @@ impl EntryWriter {
 
     /// Goes on in a new segment behind an entry. What followed that entry is no longer part of the log.
     fn begin_behind(&mut self, last: Placed, standing: Standing) -> Result<(), Stop> {
-        self.out.replace_segments_behind(last.segment, self.header(last, standing))?;
+        self.out.replace_segments_behind(last.segment, self.header(last, standing, HEADER_BYTES))?;
         let shared = &self.out.shared;
         for lsn in [&shared.written, &shared.durable] {
             lsn.store(standing.at.link.lsn);
         }
         self.standing = standing;
-        self.placed.retain(|placed| placed.at.index < last.at.index);
+        // Behind a snapshot, no entry before it is there.
+        self.placed.retain(|placed| placed.at.index < last.at.index && last.segment > 0);
         self.placed.push_back(last);
         Ok(())
     }
 
-    fn header(&self, last: Placed, mut standing: Standing) -> Header {
+    /// Returns the header of a segment behind an entry. `durable` is the end of what will be durable in the segment
+    /// before the first block is written: that of the header, or 0.
+    fn header(&self, last: Placed, mut standing: Standing, durable: u64) -> Header {
         if planted::is(Bug::NoBallotInTheHeader) {
             standing.ballot = Ballot::default();
         }
         Header {
             first_lsn: standing.at.link.lsn.next(),
-            durable: Durable::offset(HEADER_BYTES),
+            durable: Durable::offset(durable),
             previous: last.segment,
             previous_crc: last.crc,
             standing: Some(standing),
@@ -150,7 +169,10 @@ impl EntryWriter {
     /// Moves on to the next segment if a body does not fit into this one. Returns whether it did: what was staged
     /// before is written then.
     fn make_room(&mut self, write: &mut Write, body_bytes: usize) -> Result<bool, Stop> {
-        let bytes = (REPLICATED_FRAME_BYTES + body_bytes) as u64;
+        let bytes = stride(REPLICATED_FRAME_BYTES + body_bytes);
+        if bytes > LOG_BLOCK_MAX_BYTES as u64 {
+            return Err(self.refuse(self.staged.standing.at.index.next(), "it is too long"));
+        }
         if !self.out.is_too_long(self.staged.bytes.len() as u64, bytes) {
             return Ok(false);
         }
@@ -159,7 +181,7 @@ impl EntryWriter {
         let Some(last) = last.filter(|last| last.at == self.standing.at) else {
             return Err(self.refuse(self.standing.at.index, "its place is not known"));
         };
-        self.out.change_segment(self.header(last, self.standing), bytes)?;
+        self.out.change_segment(self.header(last, self.standing, 0), bytes)?;
         Ok(true)
     }
 
@@ -172,7 +194,8 @@ impl EntryWriter {
         bytes.extend_from_slice(body);
         let place = Place { offset: place.offset + start as u64, ..place };
         let (frame, body) = bytes[start..].split_at_mut(REPLICATED_FRAME_BYTES);
-        let crc = bind_replicated(frame, body, &place, self.out.durable_to(), self.staged.standing.committed);
+        let committed = if planted::is(Bug::NothingCommitted) { Index(0) } else { self.staged.standing.committed };
+        let crc = bind_replicated(frame, body, &place, self.out.durable_to(), committed);
         bytes.resize(bytes.len().next_multiple_of(ALIGN as usize), 0);
         crc
     }
@@ -189,9 +212,7 @@ impl EntryWriter {
         }
         self.placed.extend(self.staged.placed.drain(..));
         self.staged.bytes.clear();
-        while self.placed.get(1).is_some_and(|second| second.at.index <= self.standing.committed) {
-            self.placed.pop_front();
-        }
+        self.forget_committed();
         Ok(())
     }
 
