@@ -1,7 +1,7 @@
 //! The journal as the log of a group of nodes: version 2 of the format (docs/log-format.md).
 //!
 //! Here are the terms in which consensus and the journal talk, from the numbers of entries ([`types`]) to what a disk
-//! is given ([`write`]). [`recovery`] reads the log after a start, and [`log`] takes it from there.
+//! is given ([`mod@write`]). [`recovery`] reads the log after a start, and [`log`] takes it from there.
 
 pub(crate) mod block;
 mod body;
