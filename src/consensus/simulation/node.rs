@@ -72,7 +72,7 @@ impl Durable {
             && goes_back
             && ends_alike
             && is_same(&self.entries)
-            && found.committed <= self.committed
+            && found.committed <= self.committed.max(self.snapshot.at.index)
     }
 }
 

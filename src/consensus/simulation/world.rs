@@ -59,7 +59,7 @@ struct Wire {
 }
 
 /// The kinds of faults of a run. Each run has only some of them, so that each kind also has runs of its own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) crashes: bool,
     pub(super) links: bool,

@@ -75,7 +75,7 @@ impl EntryWriter {
             return Err(self.refuse(self.standing.at.index.next(), "the ballot with it contradicts an earlier one"));
         }
         if let Some(mark) = &write.install {
-            if mark.at.index <= self.standing.committed {
+            if mark.at.index <= self.standing.committed && !planted::is(Bug::InstallOverNewerLog) {
                 return Err(self.refuse(mark.at.index, "a snapshot would replace committed ones"));
             }
             let standing = Standing::behind(mark, write.ballot.unwrap_or(self.standing.ballot));
