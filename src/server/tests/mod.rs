@@ -154,7 +154,10 @@ fn nothing_expires_while_an_import_replays_the_past() {
     let copy = replayed(&bench.stream);
     assert_eq!(copy.engine.ks.db(0).len(), 8, "a restart has them, too");
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
-    bench.engine.tick();
+    // How many keys expire in one tick depends on the machine.
+    for _ in 0..1000 {
+        bench.engine.tick();
+    }
     assert_eq!(bench.engine.ks.db(0).len(), 2);
     assert_eq!(bench.line("GET s"), "$2\\r\\nvw\\r\\n");
     assert_eq!(bench.line("SMEMBERS m"), "*1\\r\\n$1\\r\\na\\r\\n");
