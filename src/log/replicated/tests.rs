@@ -58,7 +58,10 @@ fn start(index: u64, term: u64) -> Entry {
 
 /// Returns a disk with the log of one ballot, of term 3, and the entries 2 to 9.
 fn written() -> (SimDisk, EntryLog) {
-    let disk = SimDisk::new(1);
+    written_on(SimDisk::new(1))
+}
+
+fn written_on(disk: SimDisk) -> (SimDisk, EntryLog) {
     let (_, log) = open(&disk, &first()).unwrap();
     let entries = (2..=9).map(|index| start(index, 3)).collect();
     log.write(Write { ballot: ballot(3, 1), entries, ..write(1) });
@@ -184,4 +187,33 @@ fn the_greatest_index_does_no_harm() {
     let (_, log) = open(&disk, &mark(u64::MAX, 1, 0, 0)).unwrap();
     log.write(Write { ballot: ballot(3, 1), entries: vec![start(u64::MAX, 3)], ..write(1) });
     assert_eq!(log.step(), State::Poisoned);
+}
+
+#[test]
+fn a_cut_that_a_start_has_seen_is_durable_even_on_a_full_disk() {
+    let cut = || Write { ballot: ballot(9, 2), entries: vec![start(3, 9)], ..write(2) };
+    let (disk, log) = written();
+    let before = disk.operations();
+    log.write(cut());
+    assert_eq!(log.step(), State::Good);
+    let header = disk.trace(before).iter().position(|event| event.bytes == crate::log::segment::FIELD_BYTES);
+    // The process is killed when the header of the cut is written and not synced. The next start sees it. Whether a power
+    // loss leaves what is not synced, is up to the disk.
+    for seed in 0..20 {
+        let (disk, log) = written_on(SimDisk::new(seed));
+        disk.set_faults(Faults { crash_at: Some(before + header.unwrap() as u64 + 1), ..Faults::default() });
+        log.write(cut());
+        assert_eq!(log.step(), State::Poisoned);
+        drop(log);
+        disk.kill();
+        disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
+        let (found, log) = open(&disk, &first()).unwrap();
+        assert_eq!((Some(found.ballot), found.entries.len()), (ballot(9, 2), 1));
+        assert!(!log.has_segment());
+        drop(log);
+        disk.crash();
+        disk.set_faults(Faults::default());
+        let (again, _) = open(&disk, &first()).unwrap();
+        assert_eq!((again.ballot, again.entries), (found.ballot, found.entries), "{seed}");
+    }
 }

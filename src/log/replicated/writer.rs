@@ -13,10 +13,10 @@ use super::types::{Ballot, Index, Position};
 use super::write::Write;
 use crate::base::lsn::Lsn;
 use crate::log::appender::{Appender, Stop};
-use crate::log::block::{ALIGN, Durable, Place, REPLICATED_FRAME_BYTES, bind_replicated, stride};
+use crate::log::block::{ALIGN, Place, REPLICATED_FRAME_BYTES, bind_replicated, stride};
 use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 use crate::log::planted::{self, Bug};
-use crate::log::segment::{HEADER_BYTES, Header};
+use crate::log::segment::Header;
 
 /// An entry that a new segment may have to follow.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl EntryWriter {
 
     /// Goes on in a new segment behind an entry. What followed that entry is no longer part of the log.
     fn begin_behind(&mut self, last: Placed, standing: Standing) -> Result<(), Stop> {
-        self.out.replace_segments_behind(last.segment, self.header(last, standing, HEADER_BYTES))?;
+        self.out.replace_segments_behind(last.segment, self.header(last, standing))?;
         let shared = &self.out.shared;
         for lsn in [&shared.written, &shared.durable] {
             lsn.store(standing.at.link.lsn);
@@ -119,15 +119,14 @@ impl EntryWriter {
         Ok(())
     }
 
-    /// Returns the header of a segment behind an entry. `durable` is the end of what will be durable in the segment
-    /// before the first block is written: that of the header, or 0.
-    fn header(&self, last: Placed, mut standing: Standing, durable: u64) -> Header {
+    /// Returns the header of a segment behind an entry. It can't say of itself that it is durable: a start may see it
+    /// before it is.
+    fn header(&self, last: Placed, mut standing: Standing) -> Header {
         if planted::is(Bug::NoBallotInTheHeader) {
             standing.ballot = Ballot::default();
         }
         Header {
             first_lsn: standing.at.link.lsn.next(),
-            durable: Durable::offset(durable),
             previous: last.segment,
             previous_crc: last.crc,
             standing: Some(standing),
@@ -181,7 +180,7 @@ impl EntryWriter {
         let Some(last) = last.filter(|last| last.at == self.standing.at) else {
             return Err(self.refuse(self.standing.at.index, "its place is not known"));
         };
-        self.out.change_segment(self.header(last, self.standing, 0), bytes)?;
+        self.out.change_segment(self.header(last, self.standing), bytes)?;
         Ok(true)
     }
 
