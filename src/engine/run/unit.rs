@@ -346,7 +346,9 @@ impl Engine {
         let began_ticks = self.server.meters.stats.clock.raw();
         let unit = self.begin(UnitOrigin::Expiry);
         let clock = &self.server.meters.stats.clock;
-        let has_time = || clock.delta(began_ticks, clock.raw()) < EXPIRY_SLICE;
+        // With a manual clock, no time passes meanwhile: what a seed decides must not depend on the machine.
+        let is_timeless = self.server.time.clock.is_manual();
+        let has_time = || is_timeless || clock.delta(began_ticks, clock.raw()) < EXPIRY_SLICE;
         let more = self.ks.reclaim_expired_while(EXPIRY_SLICE_TIMERS, has_time);
         if self.commit(unit, &mut []) {
             self.wake(None);
