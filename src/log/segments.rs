@@ -383,7 +383,8 @@ pub(super) fn recycle(
     let temporary = directory.file(&names::temporary_segment(number));
     directory.disk().rename(&directory.segment(old), &temporary)?;
     let header = Header::prepared(directory.id(), number, size);
-    // After a failed sync, the system may show a length that the disk does not have: the sync has to cover the end, too.
+    // After a failed sync, the system may show a length that the disk does not have: the sync has to cover the end,
+    // too.
     let reused = file
         .write_at(&header.encode(), 0)
         .and_then(|()| file.write_at(&[0], size.saturating_sub(1)))

@@ -197,8 +197,8 @@ fn a_cut_that_a_start_has_seen_is_durable_even_on_a_full_disk() {
     log.write(cut());
     assert_eq!(log.step(), State::Good);
     let header = disk.trace(before).iter().position(|event| event.bytes == crate::log::segment::FIELD_BYTES);
-    // The process is killed when the header of the cut is written and not synced. The next start sees it. Whether a power
-    // loss leaves what is not synced, is up to the disk.
+    // The process is killed when the header of the cut is written and not synced. The next start sees it. Whether a
+    // power loss leaves what is not synced, is up to the disk.
     for seed in 0..20 {
         let (disk, log) = written_on(SimDisk::new(seed));
         disk.set_faults(Faults { crash_at: Some(before + header.unwrap() as u64 + 1), ..Faults::default() });
