@@ -14,7 +14,7 @@ use super::planted::{self, Bug};
 use super::segment::{HEADER_BYTES, Header};
 use super::segments::{Current, Prepared, Segments, make};
 use super::shared::Shared;
-use super::types::SyncPolicy;
+use super::types::{State, SyncPolicy};
 use crate::base::lsn::Lsn;
 use crate::log::limits::LOG_EVERY_SEC;
 
@@ -188,6 +188,17 @@ impl Appender {
             }
             self.failed("make a segment".to_owned(), &error)
         })
+    }
+
+    /// Publishes the outcome of writes. Returns [`State::Full`] only if something could not be written.
+    pub(super) fn publish_outcome(&self, done: Result<(), Stop>) -> State {
+        self.shared.set_stuck(done == Err(Stop::Full));
+        self.shared.judge_space();
+        match done {
+            Ok(()) => State::Good,
+            Err(Stop::Full) => State::Full,
+            Err(Stop::Poisoned) => State::Poisoned,
+        }
     }
 
     /// Syncs if the policy wants that now.

@@ -45,7 +45,7 @@ impl Writer {
             self.write_and_sync(write);
         } else {
             let done = write(self);
-            self.publish_outcome(done);
+            self.out.publish_outcome(done);
         }
         if tail.bytes.is_empty() { self.shared.spare() } else { emptied(tail.bytes) }
     }
@@ -57,7 +57,7 @@ impl Writer {
         if is_sync_wanted && done == Err(Stop::Full) {
             self.shared.want_sync();
         }
-        self.publish_outcome(done)
+        self.out.publish_outcome(done)
     }
 
     /// Whether `tail` and everything queued fit into the current segment. A change of segments begins with a sync.
@@ -71,24 +71,13 @@ impl Writer {
     /// Writes everything queued, and leaves syncs to the journal's thread.
     pub(super) fn write_all(&mut self) -> State {
         let done = self.write_queued();
-        self.publish_outcome(done)
+        self.out.publish_outcome(done)
     }
 
     /// Writes and syncs everything, whatever the policy.
     pub(super) fn flush(&mut self) -> State {
         let done = self.write_queued().and_then(|()| self.out.sync());
-        self.publish_outcome(done)
-    }
-
-    /// Publishes the outcome. Returns [`State::Full`] only if something could not be written.
-    fn publish_outcome(&self, done: Result<(), Stop>) -> State {
-        self.shared.set_stuck(done == Err(Stop::Full));
-        self.shared.judge_space();
-        match done {
-            Ok(()) => State::Good,
-            Err(Stop::Full) => State::Full,
-            Err(Stop::Poisoned) => State::Poisoned,
-        }
+        self.out.publish_outcome(done)
     }
 
     /// Flushes, and marks the journal as closed: a reader then knows that nothing is missing at its end.

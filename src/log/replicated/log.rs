@@ -37,13 +37,7 @@ impl EntryLog {
     pub(crate) fn step(&self) -> State {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let done = self.write_queued(&mut writer);
-        self.shared.set_stuck(done == Err(Stop::Full));
-        self.shared.judge_space();
-        match done {
-            Ok(()) => State::Good,
-            Err(Stop::Full) => State::Full,
-            Err(Stop::Poisoned) => State::Poisoned,
-        }
+        writer.out.publish_outcome(done)
     }
 
     fn write_queued(&self, writer: &mut EntryWriter) -> Result<(), Stop> {

@@ -36,7 +36,7 @@ pub(crate) struct EntryRecovery {
     before: Position,
     entries: Vec<Entry>,
     standing: Standing,
-    /// The last committed entry and those behind it.
+    /// The entry in `before`, and those behind it.
     placed: VecDeque<Placed>,
 }
 
@@ -118,9 +118,6 @@ impl EntryRecovery {
         let segment = self.recovery.place_behind().0;
         self.placed.push_back(Placed { at: standing.at, segment, crc: passed.crc() });
         self.meet(standing.at);
-        while self.placed.get(1).is_some_and(|second| second.at.index <= standing.committed) {
-            self.placed.pop_front();
-        }
         Ok(())
     }
 

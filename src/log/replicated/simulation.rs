@@ -29,7 +29,8 @@ const SEEDS: u64 = 60;
 /// Seeds within which each planted bug must be found.
 const BUG_SEEDS: u64 = 400;
 const LIVES: usize = 12;
-const OPTIONS: Options = Options {
+/// Small segments, so that a short log has many.
+pub(super) const OPTIONS: Options = Options {
     policy: SyncPolicy::Always,
     segment_bytes: 12 * 1024,
     first_segment_bytes: 6 * 1024,

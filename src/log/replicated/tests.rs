@@ -1,4 +1,4 @@
-//! What a log refuses, and what it keeps when its disk or its owner does the worst.
+//! Writes that a log refuses, and the votes and entries that it keeps on full and damaged disks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
 use super::recovery::EntryRecovery;
+use super::simulation::OPTIONS;
 use super::types::{Ballot, Index, Link, Mark, Members, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
 use crate::base::lsn::Lsn;
@@ -13,20 +14,11 @@ use crate::log::block::Damage;
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::error::LogError;
-use crate::log::group_commit::{Options, State, SyncPolicy};
+use crate::log::group_commit::State;
 use crate::log::names;
 use crate::log::sim::{Faults, SimDisk};
 
 const DIRECTORY: &str = "/data";
-const OPTIONS: Options = Options {
-    policy: SyncPolicy::Always,
-    segment_bytes: 12 * 1024,
-    first_segment_bytes: 6 * 1024,
-    prepared_segments: 2,
-    reserve_bytes: 0,
-    may_wait_for_space: true,
-};
-
 fn mark(index: u64, term: u64, lsn: u64, serial: u64) -> Mark {
     let at = Position { index: Index(index), term: Term(term), link: Link { lsn: Lsn::new(lsn), crc: 0 } };
     Mark { at, members: Members::default(), serial }

@@ -1,4 +1,4 @@
-//! What the disk of a node is given to write, and gives back after a start.
+//! The data that the disk of a node is given, and that it gives back after a start.
 
 use super::entry::Entry;
 use super::types::{Ballot, Index, Mark, Position};
