@@ -19,7 +19,9 @@ use crate::log::directory::Directory;
 use crate::log::disk::{ReadOnlyDisk, RealDisk};
 use crate::log::error::LogError;
 use crate::log::repair;
+use crate::log::replicated::members::Members;
 use crate::log::replicated::standing::Standing;
+use crate::log::replicated::types::{Mark, NodeId};
 use crate::log::scan::Recovery;
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::persist::tail::EFFECTS_FORMAT;
@@ -177,14 +179,15 @@ impl Report<'_> {
             }
         }
         let (path, _) = reader.position();
-        let (end, (_, bytes)) = (*reader.end(), reader.progress());
+        let (end, (_, bytes)) = (reader.end().clone(), reader.progress());
         self.say(&format!(
-            "{}: {bytes} bytes, everything up to Lsn {}, in {} units; {} to {}",
+            "{}: {bytes} bytes, everything up to Lsn {}, in {} units; {} to {}{}",
             path.display(),
             end.lsn,
             end.units,
             utc(reader.begun_ms()),
-            utc(end.time_ms)
+            utc(end.time_ms),
+            end.mark.as_ref().map_or(String::new(), entry_of)
         ));
         Ok(())
     }
@@ -281,6 +284,18 @@ fn read_block(
     Ok(Some(Vec::new()))
 }
 
+/// Says which entry of a group's log a snapshot covers, and the members then.
+fn entry_of(mark: &Mark) -> String {
+    let name = |node: NodeId| match mark.members.homes.get(&node) {
+        Some(home) => format!("{node} at {}", home.address),
+        None => node.to_string(),
+    };
+    let names = |nodes: &[NodeId]| nodes.iter().map(|node| name(*node)).collect::<Vec<_>>().join(", ");
+    let Members { voters, learners, .. } = &mark.members;
+    let learners = if learners.is_empty() { String::new() } else { format!("; learners: {}", names(learners)) };
+    format!("; entry {} of term {}; voters: {}{learners}", mark.at.index, mark.at.term, names(voters))
+}
+
 /// Describes the end of the log of a group.
 fn of_group(standing: &Standing) -> String {
     let Standing { at, ballot, committed } = standing;
@@ -327,6 +342,7 @@ mod tests {
     use crate::log::disk::RealClock;
     use crate::log::group_commit::{Commit, Log, Options, State, Tail};
     use crate::log::replicated::entry::{Entry, Payload};
+    use crate::log::replicated::members::tests::of_voters;
     use crate::log::replicated::recovery::EntryRecovery;
     use crate::log::replicated::types::{Ballot, Index, Mark, NodeId, Term, some_owner};
     use crate::log::replicated::write::Write;
@@ -362,7 +378,7 @@ mod tests {
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
         let directory =
             Directory::open_as(some_owner(), Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
-        let recovery = EntryRecovery::read(directory, Mark::first(&[one, two])).unwrap();
+        let recovery = EntryRecovery::read(directory, Mark::first(of_voters(&[one, two]))).unwrap();
         let log = recovery.finish(Options::default(), Arc::new(RealClock::default()), Box::new(|| {})).unwrap();
         let ballot = Some(Ballot { term: Term(3), vote: Some(two) });
         let entries = vec![Entry { index: Index(2), term: Term(3), payload: Payload::Start }];

@@ -20,7 +20,7 @@
 //! | 4 stand | index and term of the last entry, index and term of the last committed one |
 //! | 5 vote | index and term of the last committed entry |
 //! | 6 heartbeat, 7 heard | committed index; term and number of the round, if there is one |
-//! | 8 install | index, term, Lsn, checksum (4), serial, number of voters (4), of learners (4), then their numbers |
+//! | 8 install | index, term, Lsn, checksum (4), serial, the [members](crate::log::replicated::members) |
 //! | 9 take over | none |
 //!
 //! An entry: kind (1: 0 the start of a reign, 1 a block, 2 a change of the members), 3 zeros, bytes of its payload (4),
@@ -28,12 +28,13 @@
 
 use bytes::Bytes;
 
-use super::entries::{change_bytes, change_in};
+use super::entries::change_bytes;
 use super::message::{Body, Message, Round, SentEntry};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::Payload;
-use crate::log::replicated::types::{GroupId, Index, Link, Mark, Members, NodeId, Position, Term};
+use crate::log::replicated::members::{MemberChange, Members};
+use crate::log::replicated::types::{GroupId, Index, Link, Mark, NodeId, Position, Term};
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +51,8 @@ pub(crate) enum CodecError {
     Flags,
     #[error("the message has an entry that is malformed: {0}")]
     Block(#[from] BlockError),
-    #[error("the message names a node or a change that does not exist")]
-    Node,
+    #[error("the message names members, or a change of them, that no group has")]
+    Members,
 }
 
 const PRE: u8 = 1;
@@ -93,12 +94,9 @@ pub(crate) fn encode(group: GroupId, message: &Message, out: &mut Vec<u8>) {
     match &message.body {
         Body::Append { entries, .. } => entries.iter().for_each(|entry| encode_entry(entry, out)),
         Body::Install(mark) => {
-            let Members { voters, learners } = &mark.members;
             out.extend(mark.at.link.crc.to_le_bytes());
             out.extend(mark.serial.to_le_bytes());
-            out.extend((voters.len() as u32).to_le_bytes());
-            out.extend((learners.len() as u32).to_le_bytes());
-            out.extend(voters.iter().chain(learners).flat_map(|node| node.get().to_le_bytes()));
+            mark.members.encode(out);
         }
         _ => {}
     }
@@ -108,7 +106,7 @@ fn encode_entry(entry: &SentEntry, out: &mut Vec<u8>) {
     let (kind, payload) = match &entry.payload {
         Payload::Start => (0, Bytes::new()),
         Payload::Block(block) => (1, block.body().clone()),
-        Payload::Change(change) => (2, change_bytes(*change)),
+        Payload::Change(change) => (2, change_bytes(change)),
     };
     out.extend([kind, 0, 0, 0]);
     out.extend((payload.len() as u32).to_le_bytes());
@@ -202,7 +200,7 @@ impl Reader {
                 0 if payload.is_empty() => Payload::Start,
                 0 => return Err(CodecError::Flags),
                 1 => Payload::Block(Block::read(payload)?),
-                2 => Payload::Change(change_in(&payload).ok_or(CodecError::Node)?),
+                2 => Payload::Change(MemberChange::read(&payload).ok_or(CodecError::Members)?),
                 kind => return Err(CodecError::Entry(kind)),
             };
             if zeros != [0; 3] {
@@ -217,17 +215,11 @@ impl Reader {
         let (index, term) = self.place()?;
         let link = Link { lsn: Lsn::new(self.u64()?), crc: self.u32()? };
         let serial = self.u64()?;
-        let (voters, learners) = (self.u32()?, self.u32()?);
-        let members = Members { voters: self.nodes(voters)?, learners: self.nodes(learners)? };
+        let mut bytes = &self.0[..];
+        let members = Members::take(&mut bytes).ok_or(CodecError::Members)?;
+        let read = self.0.len() - bytes.len();
+        self.take(read)?;
         Ok(Mark { at: Position { index, term, link }, members, serial })
-    }
-
-    /// Reads numbers of nodes, which ascend, so that no node is named twice.
-    fn nodes(&mut self, count: u32) -> Result<Vec<NodeId>, CodecError> {
-        let numbers = self.take((count as usize).checked_mul(8).ok_or(CodecError::Short)?)?;
-        let nodes: Option<Vec<NodeId>> =
-            numbers.as_chunks::<8>().0.iter().map(|number| NodeId::new(u64::from_le_bytes(*number))).collect();
-        nodes.filter(|nodes| nodes.is_sorted_by(|a, b| a < b)).ok_or(CodecError::Node)
     }
 }
 
@@ -237,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::log::replicated::block::tests::block;
-    use crate::log::replicated::types::MemberChange;
+    use crate::log::replicated::members::tests::{home_of, joining};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -252,7 +244,7 @@ mod tests {
     }
 
     fn payload() -> impl Strategy<Value = Payload> {
-        let changes = [MemberChange::AddLearner, MemberChange::Promote, MemberChange::Remove];
+        let changes = [joining, MemberChange::Promote, MemberChange::Remove];
         let blocks = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..4).prop_map(|units| {
             let units: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
             Payload::Block(block(5, Link { lsn: Lsn::new(8), crc: 1 }, &units))
@@ -268,10 +260,18 @@ mod tests {
         prop::collection::btree_set(1..u64::MAX, 0..5).prop_map(|nodes| nodes.into_iter().map(node).collect())
     }
 
+    fn members() -> impl Strategy<Value = Members> {
+        (nodes(), nodes()).prop_map(|(voters, mut learners)| {
+            learners.retain(|node| !voters.contains(node));
+            let homes = learners.iter().map(|node| (*node, home_of(*node))).collect();
+            Members { voters, learners, homes }
+        })
+    }
+
     fn mark() -> impl Strategy<Value = Mark> {
-        (place(), any::<(u64, u32, u64)>(), nodes(), nodes()).prop_map(|(place, numbers, voters, learners)| Mark {
+        (place(), any::<(u64, u32, u64)>(), members()).prop_map(|(place, numbers, members)| Mark {
             at: Position { index: place.0, term: place.1, link: Link { lsn: Lsn::new(numbers.0), crc: numbers.1 } },
-            members: Members { voters, learners },
+            members,
             serial: numbers.2,
         })
     }
@@ -355,9 +355,9 @@ mod tests {
         assert_eq!(read(&|bytes| bytes[5] = PRE), Some(CodecError::Flags));
         assert_eq!(read(&|bytes| bytes[5] = WITH_ROUND), Some(CodecError::Short));
         assert_eq!(read(&|bytes| bytes.push(0)), Some(CodecError::Long));
-        let members = Members { voters: vec![node(5), node(4)], learners: Vec::new() };
+        let members = Members { voters: vec![node(5), node(4)], ..Members::default() };
         let install = encoded(0, &message(Body::Install(Mark { members, ..Mark::default() })));
-        assert_eq!(decode(install, node(1), node(2)), Err(CodecError::Node), "nodes out of order");
+        assert_eq!(decode(install, node(1), node(2)), Err(CodecError::Members), "nodes out of order");
         let payload = Payload::Start;
         let entries = vec![SentEntry { term: Term(1), payload }];
         let append = Body::Append { after: Default::default(), entries, committed: Index(0) };

@@ -9,9 +9,11 @@ use raft::eraftpb::{ConfState, Entry as RaftEntry, EntryType, HardState, Snapsho
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::base::lsn::Lsn;
+use crate::log::block::{u32_at, u64_at};
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::{Entry, Payload};
-use crate::log::replicated::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term};
+use crate::log::replicated::members::{MemberChange, Members};
+use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term};
 
 /// An entry and the end of the chain of blocks behind it.
 struct Kept {
@@ -201,7 +203,7 @@ pub(super) fn own(entry: &RaftEntry) -> Result<Entry, BlockError> {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Start,
         EntryType::EntryNormal => Payload::Block(Block::read(entry.data.clone())?),
         EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
-            Payload::Change(change_in(&entry.context).ok_or(BlockError::Short)?)
+            Payload::Change(MemberChange::read(&entry.context).ok_or(BlockError::Short)?)
         }
     };
     Ok(Entry { index: Index(entry.index), term: Term(entry.term), payload })
@@ -215,34 +217,18 @@ pub(super) fn foreign(entry: &Entry) -> RaftEntry {
         Payload::Block(block) => foreign.data = block.body().clone(),
         Payload::Change(change) => {
             foreign.entry_type = EntryType::EntryConfChange;
-            foreign.context = change_bytes(*change);
+            foreign.context = change_bytes(change);
         }
     }
     foreign
 }
 
-/// Encodes a change of the members: its kind, then the node's number. The crate carries these bytes as the context of
-/// its own message, so that nobody needs to read that message again.
-pub(super) fn change_bytes(change: MemberChange) -> Bytes {
-    let (kind, node) = match change {
-        MemberChange::AddLearner(node) => (1, node),
-        MemberChange::Promote(node) => (2, node),
-        MemberChange::Remove(node) => (3, node),
-    };
-    let mut bytes = vec![kind];
-    bytes.extend(node.get().to_le_bytes());
+/// Returns the bytes of a change. The crate carries them as the context of its own message, so that nobody needs to
+/// read that message again.
+pub(super) fn change_bytes(change: &MemberChange) -> Bytes {
+    let mut bytes = Vec::new();
+    change.encode(&mut bytes);
     bytes.into()
-}
-
-pub(super) fn change_in(bytes: &[u8]) -> Option<MemberChange> {
-    let (kind, node) = bytes.split_first()?;
-    let node = NodeId::new(u64::from_le_bytes(node.try_into().ok()?))?;
-    match kind {
-        1 => Some(MemberChange::AddLearner(node)),
-        2 => Some(MemberChange::Promote(node)),
-        3 => Some(MemberChange::Remove(node)),
-        _ => None,
-    }
 }
 
 pub(super) fn conf_state(members: &Members) -> ConfState {
@@ -250,13 +236,14 @@ pub(super) fn conf_state(members: &Members) -> ConfState {
     ConfState { voters: numbers(&members.voters), learners: numbers(&members.learners), ..ConfState::default() }
 }
 
-pub(super) fn members_of(state: &ConfState) -> Members {
+/// Takes over who votes and who follows.
+pub(super) fn set_members(members: &mut Members, state: &ConfState) {
     let nodes = |numbers: &[u64]| {
         let mut nodes: Vec<_> = numbers.iter().filter_map(|number| NodeId::new(*number)).collect();
         nodes.sort_unstable();
         nodes
     };
-    Members { voters: nodes(&state.voters), learners: nodes(&state.learners) }
+    (members.voters, members.learners) = (nodes(&state.voters), nodes(&state.learners));
 }
 
 /// Returns a snapshot in the form of the crate: the fields that the crate does not know are its data.
@@ -264,6 +251,7 @@ pub(super) fn snapshot_of(mark: &Mark) -> Snapshot {
     let mut data = mark.serial.to_le_bytes().to_vec();
     data.extend(mark.at.link.lsn.get().to_le_bytes());
     data.extend(mark.at.link.crc.to_le_bytes());
+    mark.members.encode(&mut data);
     let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
     let metadata = snapshot.mut_metadata();
     metadata.index = mark.at.index.0;
@@ -272,29 +260,23 @@ pub(super) fn snapshot_of(mark: &Mark) -> Snapshot {
     snapshot
 }
 
-/// Reads a snapshot that [`snapshot_of`] has made.
-pub(super) fn mark_of(snapshot: &Snapshot) -> Mark {
+/// Reads a snapshot that [`snapshot_of`] has made; `None` for any other.
+pub(super) fn mark_of(snapshot: &Snapshot) -> Option<Mark> {
     let metadata = snapshot.get_metadata();
-    let number = |range: std::ops::Range<usize>| {
-        let mut bytes = [0; 8];
-        bytes[..range.len()].copy_from_slice(&snapshot.data[range]);
-        u64::from_le_bytes(bytes)
+    let (numbers, mut members) = snapshot.data.split_first_chunk::<20>()?;
+    let at = Position {
+        index: Index(metadata.index),
+        term: Term(metadata.term),
+        link: Link { lsn: Lsn::new(u64_at(numbers, 8)), crc: u32_at(numbers, 16) },
     };
-    Mark {
-        at: Position {
-            index: Index(metadata.index),
-            term: Term(metadata.term),
-            link: Link { lsn: Lsn::new(number(8..16)), crc: number(16..20) as u32 },
-        },
-        members: members_of(metadata.get_conf_state()),
-        serial: number(0..8),
-    }
+    Some(Mark { at, members: Members::take(&mut members)?, serial: u64_at(numbers, 0) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::log::replicated::block::tests::block;
+    use crate::log::replicated::members::tests::{joining, of_voters};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -319,23 +301,20 @@ mod tests {
     fn entries_keep_their_form_both_ways() {
         let block = block(4, Link { lsn: Lsn::new(5), crc: 3 }, &[b"unit"]);
         let mut payloads = vec![Payload::Start, Payload::Block(block)];
-        payloads.extend(
-            [MemberChange::AddLearner, MemberChange::Promote, MemberChange::Remove]
-                .map(|change| Payload::Change(change(node(9)))),
-        );
+        let changes = [joining(node(9)), MemberChange::Promote(node(9)), MemberChange::Remove(node(9))];
+        payloads.extend(changes.map(Payload::Change));
         for payload in payloads {
             let entry = Entry { index: Index(7), term: Term(4), payload };
             assert_eq!(own(&foreign(&entry)), Ok(entry));
         }
-        assert_eq!([&b"\x04\x01\0\0\0\0\0\0\0"[..], b"\x01\0\0\0\0\0\0\0\0", b"\x01", b""].map(change_in), [None; 4]);
     }
 
     #[test]
     fn a_snapshot_keeps_its_form_both_ways() {
         let at = Position { index: Index(7), term: Term(2), link: Link { lsn: Lsn::new(70), crc: 71 } };
         let mark =
-            Mark { at, members: Members { voters: vec![node(1), node(2)], learners: vec![node(5)] }, serial: 33 };
-        assert_eq!(mark_of(&snapshot_of(&mark)), mark);
+            Mark { at, members: Members { learners: vec![node(5)], ..of_voters(&[node(1), node(2)]) }, serial: 33 };
+        assert_eq!(mark_of(&snapshot_of(&mark)), Some(mark));
     }
 
     #[test]
@@ -369,7 +348,7 @@ mod tests {
         assert_eq!(entries.term(6), Err(StorageError::Unavailable.into()));
         assert_eq!(entries.snapshot(0, 2), Err(StorageError::SnapshotTemporarilyUnavailable.into()));
         assert!(entries.take_wants_snapshot() && !entries.take_wants_snapshot());
-        let members = Members { voters: vec![node(1), node(2)], learners: Vec::new() };
+        let members = of_voters(&[node(1), node(2)]);
         entries.set_snapshot(Mark { at: third, members, serial: 5 });
         assert!(entries.snapshot(0, 2).is_ok() && !entries.take_wants_snapshot());
         // A node that joined later needs a snapshot that knows it.

@@ -96,6 +96,8 @@ pub(super) enum Unsendable {
     Node,
     #[error("an entry is malformed: {0}")]
     Entry(#[from] BlockError),
+    #[error("a snapshot is malformed")]
+    Snapshot,
 }
 
 impl Message {
@@ -131,7 +133,7 @@ impl Message {
             },
             MessageType::MsgHeartbeat => Body::Heartbeat { committed, round },
             MessageType::MsgHeartbeatResponse => Body::Heard { committed, round },
-            MessageType::MsgSnapshot => Body::Install(mark_of(message.get_snapshot())),
+            MessageType::MsgSnapshot => Body::Install(mark_of(message.get_snapshot()).ok_or(Unsendable::Snapshot)?),
             MessageType::MsgTimeoutNow => Body::TakeOver,
             kind => return Err(Unsendable::Kind(kind)),
         };
@@ -212,7 +214,8 @@ impl Round {
 mod tests {
     use super::*;
     use crate::log::replicated::block::tests::block;
-    use crate::log::replicated::types::{Link, MemberChange, Members, Position};
+    use crate::log::replicated::members::tests::{joining, of_voters};
+    use crate::log::replicated::types::{Link, Position};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -220,17 +223,14 @@ mod tests {
 
     #[test]
     fn messages_keep_their_form_both_ways() {
-        let payloads = [
-            Payload::Start,
-            Payload::Block(block(2, Link::default(), &[b"x"])),
-            Payload::Change(MemberChange::Remove(node(3))),
-        ];
+        let payloads =
+            [Payload::Start, Payload::Block(block(2, Link::default(), &[b"x"])), Payload::Change(joining(node(3)))];
         let entries: Vec<_> = payloads.map(|payload| SentEntry { term: Term(2), payload }).into();
         let (at, committed) = ((Index(7), Term(2)), (Index(5), Term(1)));
         let round = Some(Round { term: Term(3), number: 9 });
         let mark = Mark {
             at: Position { index: Index(4), term: Term(1), link: Link::default() },
-            members: Members { voters: vec![node(1), node(2)], learners: vec![] },
+            members: of_voters(&[node(1), node(2)]),
             serial: 8,
         };
         let mut bodies = vec![

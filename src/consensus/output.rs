@@ -7,7 +7,8 @@ use super::limits::VOTERS_MIN;
 use super::message::{Message, Round};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::Block;
-use crate::log::replicated::types::{Index, Mark, Members, Position, Term};
+use crate::log::replicated::members::{MEMBERS_MAX, Members};
+use crate::log::replicated::types::{Index, Mark, Position, Term};
 use crate::log::replicated::write::Write;
 
 /// How a core behaves.
@@ -60,6 +61,8 @@ pub(crate) enum ChangeRefusal {
     Pending,
     #[error("the node is already a member")]
     Member,
+    #[error("a group has at most {MEMBERS_MAX} members")]
+    TooMany,
     #[error("the node is not a member")]
     NoMember,
     #[error("only a learner can be promoted")]

@@ -15,6 +15,7 @@ use std::fmt;
 use super::checksum::{crc32c, crc32c_append};
 use super::identity::DirectoryId;
 use super::planted::{self, Bug};
+use super::replicated::members::MemberChange;
 use super::replicated::types::{Ballot, Index, NodeId, Term};
 use crate::base::lsn::Lsn;
 
@@ -50,7 +51,8 @@ pub(super) mod format {
     pub(in crate::log) const UNITS_HEAD_BYTES: usize = super::HEAD_BYTES - super::FRAME_BYTES;
     pub(crate) const BLOCK_BYTES: usize = 40;
     pub(in crate::log) const START_BYTES: usize = 32;
-    pub(in crate::log) const CHANGE_BYTES: usize = 48;
+    /// Bytes before the change itself, whose length depends on its kind.
+    pub(in crate::log) const CHANGE_HEAD_BYTES: usize = 32;
     pub(in crate::log) const BALLOT_BYTES: usize = 40;
 }
 
@@ -181,8 +183,9 @@ impl Contents {
                 (Record::Entry { term: Term(u64_at(head, 24)) }, rest)
             }
             format::CHANGE => {
-                let (head, rest) = head_of::<{ format::CHANGE_BYTES }>(body)?;
-                (Record::Entry { term: Term(u64_at(head, 24)) }, rest)
+                let (head, change) = head_of::<{ format::CHANGE_HEAD_BYTES }>(body)?;
+                MemberChange::read(change).ok_or(Damage::Units)?;
+                (Record::Entry { term: Term(u64_at(head, 24)) }, &[][..])
             }
             format::BALLOT => {
                 let (head, rest) = head_of::<{ format::BALLOT_BYTES }>(body)?;

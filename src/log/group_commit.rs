@@ -15,12 +15,12 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::segments::Current;
 use super::shared::{Failure, Opening, Shared, emptied};
 use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
+use super::threads::Threads;
 pub use super::types::{Options, State, SyncPolicy, Tail};
 use super::writer::Writer;
 use crate::base::lsn::Lsn;
@@ -52,7 +52,7 @@ pub enum CommitError {
 pub struct Log {
     shared: Arc<Shared>,
     writer: Arc<Mutex<Writer>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
 }
 
 impl Log {
@@ -60,16 +60,17 @@ impl Log {
     pub(super) fn new(opening: Opening, current: Current, last_crc: u32) -> Log {
         let shared = Arc::new(Shared::new(opening));
         let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current, last_crc)));
-        Log { shared, writer, threads: Vec::new() }
+        Log { shared, writer, threads: Threads::default() }
     }
 
     /// Starts two threads: one writes units that are handed over, the other prepares segments.
     pub fn start(&mut self) -> std::io::Result<()> {
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
-        self.threads.push(thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&shared, &writer))?);
-        let shared = Arc::clone(&self.shared);
-        self.threads.push(thread::Builder::new().name("log-files".to_owned()).spawn(move || prepare_all(&shared))?);
-        Ok(())
+        self.threads.start(&self.shared, move || {
+            let before = (shared.written.load(), shared.durable.load());
+            let state = writer.lock().unwrap_or_else(PoisonError::into_inner).step();
+            (state, before != (shared.written.load(), shared.durable.load()))
+        })
     }
 
     /// Takes units, the first of which must follow the last one committed. Returns an empty buffer, with head room, for
@@ -228,7 +229,7 @@ impl Log {
 
     /// Drains the journal, marks its end as clean and ends its threads.
     pub fn close(mut self) -> Result<(), CommitError> {
-        self.stop_threads();
+        self.threads.stop(&self.shared);
         let state = self.writer().close();
         self.checked(state)
     }
@@ -273,42 +274,11 @@ impl Log {
             Err(TryLockError::WouldBlock) => None,
         }
     }
-
-    fn stop_threads(&mut self) {
-        self.shared.close();
-        for thread in self.threads.drain(..) {
-            // A thread that has panicked has ended, too.
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.stop_threads();
-    }
-}
-
-/// Runs the journal's thread.
-fn write_all(shared: &Shared, writer: &Mutex<Writer>) {
-    let mut is_stuck = false;
-    while shared.wait_for_work(is_stuck) {
-        let before = (shared.written.load(), shared.durable.load());
-        is_stuck = writer.lock().unwrap_or_else(PoisonError::into_inner).step() == State::Full;
-        if before != (shared.written.load(), shared.durable.load()) {
-            shared.notify();
-        }
-    }
-}
-
-/// Runs the thread that prepares segments.
-fn prepare_all(shared: &Shared) {
-    while shared.wait_for_chores() {
-        let mut began = shared.clock.monotonic();
-        while !shared.is_closing() && shared.do_chore() {
-            shared.rest_after_chore(shared.clock.monotonic().saturating_sub(began));
-            began = shared.clock.monotonic();
-        }
+        self.threads.stop(&self.shared);
     }
 }
 
@@ -329,6 +299,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::AtomicU64;
     use std::sync::mpsc::channel;
+    use std::thread;
 
     use super::*;
     use crate::log::block::HEAD_BYTES;

@@ -1,7 +1,11 @@
 //! The identity of a directory, and its owner.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
+use sha2::{Digest as _, Sha256};
+
+use super::replicated::members::Birth;
 use super::replicated::types::{GroupId, NodeId};
 
 /// Identity of a directory, which each of its files states.
@@ -16,6 +20,14 @@ impl DirectoryId {
 
     pub(super) fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+
+    /// Returns the number by which the group knows the directory of a node. The identity does not follow from it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nodes will tell each other"))]
+    pub(crate) fn birth(&self) -> Birth {
+        let digest: [u8; 32] = Sha256::digest([b"tidegate birth ", &self.0[..]].concat()).into();
+        let number = digest.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+        Birth(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
 
     /// Parses the output of [`fmt::Display`].
@@ -95,6 +107,13 @@ impl fmt::Debug for DirectoryId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_directory_has_its_own_birth() {
+        // The first bytes that `sha256sum` gives, as a little-endian number.
+        assert_eq!(DirectoryId::new([0x11; 16]).birth().0.get(), 0x7e8c_7bc9_0542_7058);
+        assert_ne!(DirectoryId::new([0x12; 16]).birth().0.get(), 0x7e8c_7bc9_0542_7058);
+    }
 
     #[test]
     fn the_text_of_an_identity_reads_back_in_one_form_only() {

@@ -39,6 +39,7 @@ pub mod sim;
 #[cfg(test)]
 mod simulation;
 pub mod snapshot;
+mod threads;
 mod types;
 #[cfg(test)]
 mod version_1;

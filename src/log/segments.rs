@@ -55,12 +55,14 @@ pub(super) struct Live {
     first_lsn: Lsn,
     /// In the log of a group, the entry before the segment.
     after: Index,
+    /// The length of the file when its use began.
+    bytes: u64,
 }
 
 impl Live {
     pub(super) fn of(header: &Header) -> Live {
         let after = header.standing.map_or(Index(0), |standing| standing.at.index);
-        Live { number: header.number, first_lsn: header.first_lsn, after }
+        Live { number: header.number, first_lsn: header.first_lsn, after, bytes: header.capacity }
     }
 }
 
@@ -230,21 +232,28 @@ impl Segments {
 
     /// Retires the segments all of whose units come before `first_needed`. Returns their number.
     pub(super) fn retire_before(&mut self, first_needed: Lsn) -> usize {
-        self.retire_while(|next| next.first_lsn <= first_needed)
+        self.retire_while(|_, next| next.first_lsn <= first_needed)
     }
 
-    /// Does the same in the log of a group with the segments that hold nothing behind the entry `index`.
-    pub(super) fn retire_through(&mut self, index: Index) -> usize {
-        self.retire_while(|next| next.after <= index)
+    /// Does the same in the log of a group with the segments all of whose entries are covered, and either not wanted or
+    /// too much beside the others.
+    pub(super) fn retire_through(&mut self, covered: Index, wanted: Index, keep_bytes: u64) -> usize {
+        let mut bytes: u64 = self.live.iter().map(|segment| segment.bytes).sum();
+        self.retire_while(|oldest, next| {
+            let goes = next.after <= covered && (next.after <= wanted || bytes > keep_bytes);
+            bytes -= if goes { oldest.bytes } else { 0 };
+            goes
+        })
     }
 
-    /// Retires the oldest segment as long as the next one has everything that is needed.
-    fn retire_while(&mut self, suffices: impl Fn(&Live) -> bool) -> usize {
+    /// Retires the oldest segment as long as `goes` says that the next one has everything that is needed.
+    fn retire_while(&mut self, mut goes: impl FnMut(&Live, &Live) -> bool) -> usize {
         let mut retired = 0;
-        while self.live.get(1).is_some_and(&suffices)
-            && let Some(oldest) = self.live.pop_front()
+        while let (Some(oldest), Some(next)) = (self.live.front(), self.live.get(1))
+            && goes(oldest, next)
         {
             self.retired.push_back(oldest.number);
+            self.live.pop_front();
             retired += 1;
         }
         if retired > 0 {

@@ -389,9 +389,9 @@ impl World {
             Some(Err(SnapshotError::Io { source, .. })) if is_full(&source) => self.reached.snapshots_full += 1,
             Some(Err(SnapshotError::Io { .. })) if self.disk.is_off() => self.reached.snapshots_cut_off += 1,
             Some(Err(SnapshotError::Io { .. })) => self.reached.snapshots_failed += 1,
-            Some(Err(error @ (SnapshotError::NoUnits { .. } | SnapshotError::LongUnit { .. }))) => {
-                return Err(error.to_string());
-            }
+            Some(Err(
+                error @ (SnapshotError::NoUnits { .. } | SnapshotError::LongUnit { .. } | SnapshotError::Kind { .. }),
+            )) => return Err(error.to_string()),
         }
         Ok(None)
     }

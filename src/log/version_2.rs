@@ -4,20 +4,26 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::block::unit_head;
 use super::directory::{Directory, DirectoryId};
 use super::disk::{Disk, read_all};
 use super::error::LogError;
 use super::group_commit::{Options, State};
+use super::identity::Owner;
 use super::names;
 use super::replicated::block::tests::block;
 use super::replicated::entry::{Entry, Payload};
 use super::replicated::log::EntryLog;
-use super::replicated::recovery::EntryRecovery;
-use super::replicated::types::{Ballot, Index, Link, Mark, MemberChange, NodeId, Position, Term, some_owner};
+use super::replicated::members::tests::{joining, of_voters};
+use super::replicated::recovery::{EntryRecovery, newest_snapshot};
+use super::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
 use super::replicated::write::Write;
 use super::scan::Recovery;
 use super::segment::HEADER_BYTES;
 use super::sim::SimDisk;
+use super::snapshot::reader::SnapshotReader;
+use super::snapshot::writer::tests::begin;
+use super::snapshot::writer::{LogBeside, SnapshotError, SnapshotWriter};
 use crate::base::lsn::Lsn;
 
 const FILES: [&[u8]; 3] = [
@@ -36,7 +42,7 @@ fn directory(disk: &SimDisk) -> Directory {
 }
 
 fn read(disk: &SimDisk) -> EntryRecovery {
-    EntryRecovery::read(directory(disk), Mark::first(&[node(1), node(2), node(3)])).unwrap()
+    EntryRecovery::read(directory(disk), Mark::first(of_voters(&[node(1), node(2), node(3)]))).unwrap()
 }
 
 fn open(disk: &SimDisk) -> EntryLog {
@@ -57,6 +63,86 @@ fn write(log: &EntryLog, number: u64, ballot: Option<Ballot>, entries: Vec<Entry
     assert_eq!((log.step(), log.durable()), (State::Good, number));
 }
 
+const SNAPSHOT: &[u8] = include_bytes!("fixtures/v2/snapshot-0000000000000003.snap");
+
+/// What the snapshot covers: everything up to the last block.
+fn mark() -> Mark {
+    let Payload::Block(last) = &entries()[3].payload else { unreachable!("it is a block") };
+    let at = Position { index: Index(5), term: Term(2), link: last.link() };
+    let mut members = of_voters(&[node(1), node(2), node(3)]);
+    members.note(&joining(node(4)));
+    members.learners.push(node(4));
+    Mark { at, members, serial: 7 }
+}
+
+/// Makes the snapshot, and returns the bytes of its file.
+fn snapshot() -> Vec<u8> {
+    let directory = Arc::new(directory(&SimDisk::new(0)));
+    let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(7));
+    writer.push([&unit_head(1, 5, 4)[..], b"data"].concat(), 1);
+    writer.finish_at(mark().at, mark().members, 1_700_000_001_000);
+    while writer.outcome().is_none() {
+        writer.step();
+    }
+    assert_eq!(writer.outcome().unwrap().unwrap().end.mark, Some(mark()));
+    bytes_of(&**directory.disk(), &directory.snapshot(Lsn::new(3)))
+}
+
+fn bytes_of(disk: &dyn Disk, path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    read_all(&*disk.open(path).unwrap(), &mut bytes, u64::MAX).unwrap();
+    bytes
+}
+
+#[test]
+fn snapshots_are_written_as_version_2_defines() {
+    assert!(snapshot() == SNAPSHOT);
+}
+
+/// Every node of the group can read it, in its own directory.
+#[test]
+fn version_2_snapshots_can_still_be_read() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(0));
+    let open = || Directory::open_as(some_owner(), Arc::clone(&disk), Path::new("/log"), DirectoryId::new([0x22; 16]));
+    let directory = open().unwrap();
+    assert_eq!(newest_snapshot(&directory).unwrap(), None);
+    let path = directory.snapshot(Lsn::new(3));
+    disk.create(&path).unwrap().write_at(SNAPSHOT, 0).unwrap();
+    assert_eq!(newest_snapshot(&directory).unwrap(), Some(mark()));
+    let mut reader = SnapshotReader::open(&directory, Lsn::new(3)).unwrap();
+    assert!(reader.advance().unwrap());
+    assert_eq!(reader.units().map(|unit| unit.effects.to_vec()).collect::<Vec<_>>(), [b"data"]);
+    assert!(!reader.advance().unwrap());
+    for at in 0..SNAPSHOT.len() {
+        let mut bytes = SNAPSHOT.to_vec();
+        bytes[at] ^= 1 << (at % 8);
+        disk.remove(&path).unwrap();
+        disk.create(&path).unwrap().write_at(&bytes, 0).unwrap();
+        let read = SnapshotReader::open(&directory, Lsn::new(3)).and_then(|mut reader| {
+            while reader.advance()? {}
+            Ok(())
+        });
+        assert!(matches!(read, Err(LogError::Snapshot { .. })), "{at}: {read:?}");
+    }
+}
+
+#[test]
+fn a_directory_takes_snapshots_of_its_own_kind_only() {
+    let writer = |owner| {
+        let disk = Arc::new(SimDisk::new(0));
+        let directory = Directory::open_as(owner, disk, Path::new("/log"), DirectoryId::new([1; 16])).unwrap();
+        SnapshotWriter::begin(Arc::new(directory), LogBeside::none(), begin(7))
+    };
+    let mut of_node = writer(some_owner());
+    of_node.finish(Lsn::new(3), 0);
+    let mut of_server = writer(Owner::Server);
+    of_server.finish_at(mark().at, mark().members, 0);
+    for mut writer in [of_node, of_server] {
+        writer.step();
+        assert!(matches!(writer.outcome(), Some(Err(SnapshotError::Kind { .. }))));
+    }
+}
+
 /// The entries of the log in the end: those of term 2, and one of term 5 in the place of another.
 fn entries() -> Vec<Entry> {
     let first = block(2, Link::default(), &[b"first", b""]);
@@ -65,7 +151,7 @@ fn entries() -> Vec<Entry> {
     vec![
         entry(2, 2, Payload::Start),
         entry(3, 2, Payload::Block(first)),
-        entry(4, 2, Payload::Change(MemberChange::AddLearner(node(4)))),
+        entry(4, 2, Payload::Change(joining(node(4)))),
         entry(5, 2, Payload::Block(second)),
         entry(6, 5, Payload::Start),
     ]
@@ -95,8 +181,7 @@ fn written() -> SimDisk {
 fn logs_are_written_as_version_2_defines() {
     let disk = written();
     for (number, expected) in (1..).zip(FILES) {
-        let mut bytes = Vec::new();
-        read_all(&*disk.open(&Path::new("/log").join(names::segment(number))).unwrap(), &mut bytes, u64::MAX).unwrap();
+        let bytes = bytes_of(&disk, &Path::new("/log").join(names::segment(number)));
         assert!(bytes == expected, "segment {number} differs");
     }
 }
@@ -145,7 +230,7 @@ fn every_flipped_byte_is_refused_or_does_not_count() {
         for at in 0..bytes.len() {
             let disk = written();
             disk.flip(&path, at as u64, 1 << (at % 8));
-            match EntryRecovery::read(directory(&disk), Mark::first(&[node(1), node(2), node(3)])) {
+            match EntryRecovery::read(directory(&disk), Mark::first(of_voters(&[node(1), node(2), node(3)]))) {
                 Ok(mut found) => {
                     let found = found.take();
                     assert_eq!((found.ballot, &found.entries), (expected.ballot, &expected.entries), "{number}: {at}");

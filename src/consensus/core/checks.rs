@@ -7,6 +7,7 @@ use super::super::message::{Body, Message, SentEntry};
 use super::super::output::Refusal;
 use super::Core;
 use crate::log::replicated::entry::Payload;
+use crate::log::replicated::members::MEMBERS_MAX;
 use crate::log::replicated::types::{Index, Link, Mark, Term};
 
 impl Core {
@@ -113,4 +114,6 @@ fn is_mark(mark: &Mark) -> bool {
         && voters.is_sorted_by(|a, b| a < b)
         && learners.is_sorted_by(|a, b| a < b)
         && learners.iter().all(|node| !voters.contains(node))
+        && mark.members.count() <= MEMBERS_MAX
+        && mark.members.homes.keys().all(|node| mark.members.contains(*node))
 }

@@ -125,7 +125,10 @@ impl Core {
             fuse::check(Fuse::Term, ballot.term >= known.term, || format!("{ballot:?} after {known:?}"));
             self.ballot = ballot;
         }
-        let install = (!ready.snapshot().is_empty()).then(|| mark_of(ready.snapshot()));
+        let install = (!ready.snapshot().is_empty()).then(|| match mark_of(ready.snapshot()) {
+            Some(mark) => mark,
+            None => fuse::blow(Fuse::Snapshot, "a snapshot without a mark"),
+        });
         if let Some(mark) = &install {
             let (index, known) = (mark.at.index, self.committed);
             fuse::check(Fuse::Cut, index > known, || format!("snapshot {index}, committed {known}"));
@@ -186,7 +189,7 @@ impl Core {
                     let number = self.order(Order::Apply { at, block });
                     self.orders.entries.push_back((number, at.index));
                 }
-                Payload::Change(change) => self.change_members(at, change),
+                Payload::Change(change) => self.change_members(at, &change),
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::members::Members;
 use crate::log::replicated::recovery::EntryRecovery;
 use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
 use crate::log::replicated::write::{Recovered, Write};
@@ -266,7 +267,7 @@ pub(super) struct Engine {
     /// When the last block reached the core: blocks stay in order.
     pub(super) proposed_at: u64,
     /// The members as of `position`.
-    members: crate::log::replicated::types::Members,
+    members: Members,
 }
 
 impl Engine {
@@ -522,7 +523,7 @@ impl Node {
                 durable.before = at;
             }
             if let Some(log) = &self.disk.journal.log {
-                log.retire_through(index);
+                log.retire(index, index, u64::MAX);
             }
         }
     }

@@ -13,7 +13,9 @@ use super::node::{Data, Node};
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
-use crate::log::replicated::types::{GroupId, Mark, MemberChange, NodeId, Term};
+use crate::log::replicated::members::MemberChange;
+use crate::log::replicated::members::tests::{joining, of_voters};
+use crate::log::replicated::types::{GroupId, Mark, NodeId, Term};
 
 const MS: u64 = 1000;
 /// Faults happen up to this time, in microseconds.
@@ -139,7 +141,7 @@ impl World {
             rng,
         };
         for id in &ids {
-            let node = Node::new(*id, Mark::first(&ids), &mut world.rng);
+            let node = Node::new(*id, Mark::first(of_voters(&ids)), &mut world.rng);
             world.nodes.insert(*id, node);
             world.start(*id);
         }
@@ -661,7 +663,7 @@ impl World {
         self.reached.wipes += 1;
         if planted::is(Bug::WipedNodeKeepsId) {
             let ids: Vec<NodeId> = (1..=self.voters as u64).filter_map(NodeId::new).collect();
-            let node = Node::new(id, Mark::first(&ids), &mut self.rng);
+            let node = Node::new(id, Mark::first(of_voters(&ids)), &mut self.rng);
             let life = self.nodes[&id].life;
             self.nodes.insert(id, Node { life, ..node });
             self.start(id);
@@ -739,7 +741,7 @@ impl World {
                     let node = Node::new(id, Mark::default(), &mut self.rng);
                     self.nodes.insert(id, node);
                     self.start(id);
-                    MemberChange::AddLearner(id)
+                    joining(id)
                 }
             }
         } else if members.voters.len() > self.voters || self.rng.below(3) == 0 && members.voters.len() > VOTERS_MIN + 1
@@ -752,7 +754,7 @@ impl World {
         let life = self.nodes[&leader].life;
         self.with(leader, life, |world, node| {
             let Some(core) = &mut node.core else { return };
-            if core.change(term, change).is_ok() {
+            if core.change(term, change.clone()).is_ok() {
                 // The node that is removed may lead before it knows, or this one may fall.
                 if let MemberChange::Remove(id) = change
                     && world.rng.below(3) == 0
@@ -762,7 +764,7 @@ impl World {
                     world.soon(2 * MS, Event::Restart(leader));
                 }
                 match change {
-                    MemberChange::AddLearner(_) => world.reached.learners += 1,
+                    MemberChange::AddLearner(..) => world.reached.learners += 1,
                     MemberChange::Promote(_) => world.reached.promotions += 1,
                     MemberChange::Remove(_) => world.reached.removals += 1,
                 }

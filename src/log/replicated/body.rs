@@ -5,14 +5,11 @@ use bytes::Bytes;
 
 use super::block::Block;
 use super::entry::{Entry, Payload};
-use super::types::{Ballot, Index, MemberChange, NodeId, Term};
+use super::members::MemberChange;
+use super::types::{Ballot, Index, NodeId, Term};
 use crate::base::lsn::Lsn;
-use crate::log::block::format::{BALLOT_BYTES, CHANGE_BYTES, START_BYTES, UNITS_HEAD_BYTES};
+use crate::log::block::format::{BALLOT_BYTES, CHANGE_HEAD_BYTES, START_BYTES, UNITS_HEAD_BYTES};
 use crate::log::block::{Damage, format, u64_at};
-
-const ADD_LEARNER: u8 = 1;
-const PROMOTE: u8 = 2;
-const REMOVE: u8 = 3;
 
 /// Returns the body of an entry that lies before the unit `next`.
 pub(super) fn of_entry(entry: &Entry, next: Lsn) -> Bytes {
@@ -20,15 +17,9 @@ pub(super) fn of_entry(entry: &Entry, next: Lsn) -> Bytes {
         Payload::Block(block) => block.body().clone(),
         Payload::Start => head::<START_BYTES>(format::START, next, entry.term).to_vec().into(),
         Payload::Change(change) => {
-            let (kind, node) = match change {
-                MemberChange::AddLearner(node) => (ADD_LEARNER, node),
-                MemberChange::Promote(node) => (PROMOTE, node),
-                MemberChange::Remove(node) => (REMOVE, node),
-            };
-            let mut body = head::<CHANGE_BYTES>(format::CHANGE, next, entry.term);
-            body[32] = kind;
-            body[40..48].copy_from_slice(&node.get().to_le_bytes());
-            body.to_vec().into()
+            let mut body = head::<CHANGE_HEAD_BYTES>(format::CHANGE, next, entry.term).to_vec();
+            change.encode(&mut body);
+            body.into()
         }
     }
 }
@@ -65,15 +56,8 @@ pub(super) fn entry_in(body: &[u8], index: Index) -> Result<Option<Entry>, Damag
         }
         Some(&format::START) => (Term(u64_at(whole::<START_BYTES>(body)?, 24)), Payload::Start),
         Some(&format::CHANGE) => {
-            let body = whole::<CHANGE_BYTES>(body)?;
-            let node = NodeId::new(u64_at(body, 40)).ok_or(Damage::Units)?;
-            let change = match body[32] {
-                ADD_LEARNER => MemberChange::AddLearner(node),
-                PROMOTE => MemberChange::Promote(node),
-                REMOVE => MemberChange::Remove(node),
-                _ => return Err(Damage::Units),
-            };
-            (Term(u64_at(body, 24)), Payload::Change(change))
+            let (head, change) = body.split_first_chunk::<CHANGE_HEAD_BYTES>().ok_or(Damage::Units)?;
+            (Term(u64_at(head, 24)), Payload::Change(MemberChange::read(change).ok_or(Damage::Units)?))
         }
         Some(&format::BALLOT) => return whole::<BALLOT_BYTES>(body).map(|_| None),
         _ => return Err(Damage::Units),
@@ -88,13 +72,14 @@ fn whole<const BYTES: usize>(body: &[u8]) -> Result<&[u8; BYTES], Damage> {
 #[cfg(test)]
 mod tests {
     use super::super::block::tests::block;
+    use super::super::members::tests::joining;
     use super::super::types::Link;
     use super::*;
 
     #[test]
     fn an_entry_reads_back_from_its_body() {
         let node = NodeId::new(7).unwrap();
-        let changes = [MemberChange::AddLearner(node), MemberChange::Promote(node), MemberChange::Remove(node)];
+        let changes = [joining(node), MemberChange::Promote(node), MemberChange::Remove(node)];
         let block = block(3, Link { lsn: Lsn::new(8), crc: 5 }, &[b"one", b"two"]);
         let payloads = [Payload::Start, Payload::Block(block)].into_iter().chain(changes.map(Payload::Change));
         for payload in payloads {
@@ -113,7 +98,7 @@ mod tests {
         unknown[32] = 9;
         let mut nobody = body.clone();
         nobody[40] = 0;
-        for body in [&[][..], &[9; 48], &body[..47], &unknown, &nobody] {
+        for body in [&[][..], &[9; 48], &body[..47], &body[..31], &unknown, &nobody] {
             assert_eq!(entry_in(body, Index(4)), Err(Damage::Units), "{body:?}");
         }
     }

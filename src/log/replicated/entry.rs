@@ -1,7 +1,8 @@
 //! Entries of the replicated log.
 
 use super::block::Block;
-use super::types::{Index, MemberChange, Term};
+use super::members::MemberChange;
+use super::types::{Index, Term};
 
 /// An entry as it is stored and sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use crate::log::group_commit::{Options, State};
 use crate::log::identity::Owner;
 use crate::log::scan::{End, Passed, Recovery};
 use crate::log::shared::Shared;
+use crate::log::snapshot::reader::SnapshotReader;
 
 /// See the module's header.
 pub(crate) struct EntryRecovery {
@@ -38,6 +39,12 @@ pub(crate) struct EntryRecovery {
     standing: Standing,
     /// The entry in `before`, and those behind it.
     placed: VecDeque<Placed>,
+}
+
+/// Returns the newest snapshot in the directory of a node; `None` if it has none so far.
+pub(crate) fn newest_snapshot(directory: &Directory) -> Result<Option<Mark>, LogError> {
+    let Some(newest) = directory.snapshots()?.pop() else { return Ok(None) };
+    Ok(SnapshotReader::open(directory, newest)?.end().mark.clone())
 }
 
 impl EntryRecovery {

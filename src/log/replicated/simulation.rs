@@ -10,8 +10,10 @@ use std::time::Duration;
 use super::block::tests::block;
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
+use super::members::MemberChange;
+use super::members::tests::{joining, of_voters};
 use super::recovery::EntryRecovery;
-use super::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term, some_owner};
+use super::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -173,7 +175,7 @@ fn node(number: u64) -> NodeId {
 
 impl World {
     fn new(seed: u64) -> World {
-        let members = Members { voters: vec![node(1), node(2), node(3)], learners: Vec::new() };
+        let members = of_voters(&[node(1), node(2), node(3)]);
         let at = Position { index: Index(1), term: Term(1), link: Link::default() };
         let snapshot = Mark { at, members, serial: 0 };
         World {
@@ -389,7 +391,10 @@ impl World {
     fn some_entry(&mut self, last: Position, term: Term) -> Entry {
         let payload = match self.rng.below(8) {
             0 => Payload::Start,
-            1 => Payload::Change(MemberChange::Promote(node(1 + self.rng.below(9)))),
+            1 => {
+                let kind = [joining, MemberChange::Promote][self.rng.below(2) as usize];
+                Payload::Change(kind(node(1 + self.rng.below(9))))
+            }
             kind => {
                 let bytes = if kind == 2 { self.rng.below(5000) } else { self.rng.below(300) };
                 let units: Vec<Vec<u8>> =
@@ -411,7 +416,7 @@ impl World {
         let index = self.snapshot.at.index.0 + 1 + self.rng.below(committed.0 - self.snapshot.at.index.0);
         let at = durable.at(index);
         self.snapshot = Mark { at, members: self.snapshot.members.clone(), serial: self.rng.next_u64() };
-        self.reached.retired += log.retire_through(at.index) as u64;
+        self.reached.retired += log.retire(at.index, at.index, u64::MAX) as u64;
     }
 }
 

@@ -2,21 +2,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
+use super::members::Members;
+use super::members::tests::of_voters;
 use super::recovery::EntryRecovery;
 use super::simulation::OPTIONS;
-use super::types::{Ballot, Index, Link, Mark, Members, NodeId, Position, Term, some_owner};
+use super::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
 use crate::base::lsn::Lsn;
 use crate::log::block::Damage;
 use crate::log::directory::{Directory, DirectoryId};
-use crate::log::disk::Disk;
+use crate::log::disk::{Disk, RealClock, RealDisk};
 use crate::log::error::LogError;
 use crate::log::group_commit::State;
 use crate::log::names;
 use crate::log::sim::{Faults, SimDisk};
+use crate::log::snapshot::writer::tests::begin;
 
 const DIRECTORY: &str = "/data";
 fn mark(index: u64, term: u64, lsn: u64, serial: u64) -> Mark {
@@ -208,4 +212,63 @@ fn a_cut_that_a_start_has_seen_is_durable_even_on_a_full_disk() {
         let (again, _) = open(&disk, &first()).unwrap();
         assert_eq!((again.ballot, again.entries), (found.ballot, found.entries), "{seed}");
     }
+}
+
+#[test]
+fn threads_write_to_a_real_disk_and_call_when_it_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = || {
+        let directory =
+            Directory::open_as(some_owner(), Arc::new(RealDisk), dir.path(), DirectoryId::new([9; 16])).unwrap();
+        EntryRecovery::read(directory, first()).unwrap()
+    };
+    let (sender, receiver) = channel();
+    let notify = Box::new(move || {
+        let _ = sender.send(());
+    });
+    let mut log = read().finish(OPTIONS, Arc::new(RealClock::default()), notify).unwrap();
+    log.start().unwrap();
+    for number in 1..=100 {
+        log.write(Write { ballot: ballot(3, 1), entries: vec![start(number + 1, 3)], ..write(number) });
+    }
+    while log.durable() < 100 {
+        receiver.recv().unwrap();
+    }
+    log.write(Write { entries: vec![start(102, 3)], ..write(101) });
+    assert_eq!(log.close(), State::Good);
+    assert_eq!(read().take().entries.len(), 101);
+}
+
+/// The log is kept for followers.
+#[test]
+fn a_snapshot_beside_the_log_does_not_cut_it() {
+    let (_, log) = written();
+    let mut writer = log.snapshot(begin(7));
+    let members = of_voters(&[1, 2].map(|number| NodeId::new(number).unwrap()));
+    writer.finish_at(Position { index: Index(9), term: Term(3), ..Position::default() }, members, 0);
+    while writer.outcome().is_none() {
+        writer.step();
+    }
+    let done = writer.outcome().unwrap().unwrap();
+    assert_eq!((done.end.mark.unwrap().serial, log.segments()), (7, 1));
+}
+
+#[test]
+fn the_log_is_kept_for_followers_as_long_as_it_is_not_too_long() {
+    let (_, log) = written();
+    let mut last = 9;
+    while log.segments() < 6 {
+        log.write(Write { entries: (last + 1..=last + 100).map(|index| start(index, 3)).collect(), ..write(last) });
+        last += 100;
+        assert_eq!(log.step(), State::Good);
+        while log.do_chore() {}
+    }
+    let (none, all) = (Index(0), Index(last));
+    assert_eq!(log.retire(none, all, 0), 0, "no snapshot covers it");
+    assert_eq!(log.retire(all, none, u64::MAX), 0, "a follower wants it");
+    assert_eq!(log.retire(Index(10), all, u64::MAX), 0, "the first segment has more");
+    let two = 2 * OPTIONS.segment_bytes;
+    assert!(log.retire(all, none, two) > 0 && log.segments() > 1, "it is too long");
+    log.retire(all, all, u64::MAX);
+    assert_eq!(log.segments(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::members::Members;
 use crate::base::lsn::Lsn;
 
 /// A number that identifies a node for ever. A directory of data belongs to one node, and a new directory gets a new
@@ -96,32 +97,6 @@ pub(crate) struct Position {
     pub(crate) link: Link,
 }
 
-/// The nodes of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Members {
-    /// Nodes that vote, and of which more than half make a quorum.
-    pub(crate) voters: Vec<NodeId>,
-    /// Nodes that only follow.
-    pub(crate) learners: Vec<NodeId>,
-}
-
-impl Members {
-    /// Whether the node is a voter or a learner.
-    pub(crate) fn contains(&self, node: NodeId) -> bool {
-        self.voters.contains(&node) || self.learners.contains(&node)
-    }
-}
-
-/// One step in the membership of a group. Each step changes one node, so that every quorum before it meets every quorum
-/// after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemberChange {
-    AddLearner(NodeId),
-    /// Makes a learner a voter.
-    Promote(NodeId),
-    Remove(NodeId),
-}
-
 /// A snapshot of all data, as of an entry of the log. The file itself stays outside the core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -135,10 +110,7 @@ pub(crate) struct Mark {
 impl Mark {
     /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
     /// node without anything gets the members with a snapshot.
-    pub(crate) fn first(voters: &[NodeId]) -> Mark {
-        let at = Position { index: Index(1), term: Term(1), link: Link::default() };
-        let mut voters = voters.to_vec();
-        voters.sort_unstable();
-        Mark { at, members: Members { voters, learners: Vec::new() }, serial: 0 }
+    pub(crate) fn first(members: Members) -> Mark {
+        Mark { at: Position { index: Index(1), term: Term(1), link: Link::default() }, members, serial: 0 }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::format::{END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
+use super::format::{END_LENGTH_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
 use crate::base::lsn::Lsn;
 use crate::log::block::{Units, split_unit, units_up_to};
 use crate::log::directory::Directory;
@@ -42,16 +42,20 @@ impl SnapshotReader {
         let size = file.size().map_err(io)?;
         let mut bytes = [0; HEADER_BYTES];
         let read = read_up_to(&*file, &mut bytes, 0).map_err(io)?;
-        let header = match Header::read(&bytes[..read], directory.id()) {
+        let header = match Header::read(&bytes[..read], directory.id(), directory.owner()) {
             Ok(header) => header,
             Err(BadHeader::Damaged) => return Err(damaged(0, SnapshotDamage::Header)),
             Err(BadHeader::Version(version)) => return Err(LogError::Version { path, version }),
             Err(BadHeader::Foreign) => return Err(LogError::Foreign { path }),
         };
-        let mut bytes = [0; END_BYTES];
-        let offset = size.saturating_sub(END_BYTES as u64).max(HEADER_BYTES as u64);
+        let mut last = [0; END_LENGTH_BYTES];
+        read_up_to(&*file, &mut last, size.saturating_sub(END_LENGTH_BYTES as u64)).map_err(io)?;
+        let no_end = |offset: u64| damaged(offset.max(HEADER_BYTES as u64), SnapshotDamage::NoEnd);
+        let frame_bytes = End::frame_bytes(header.version, last).ok_or_else(|| no_end(size))?;
+        let offset = size.checked_sub(frame_bytes as u64).ok_or_else(|| no_end(0))?;
+        let mut bytes = vec![0; frame_bytes];
         read_up_to(&*file, &mut bytes, offset).map_err(io)?;
-        let end = End::read(&bytes, &header.file, offset).ok_or_else(|| damaged(offset, SnapshotDamage::NoEnd))?;
+        let end = End::read(&bytes, &header, offset).ok_or_else(|| no_end(offset))?;
         if end.lsn != lsn {
             return Err(damaged(offset, SnapshotDamage::Name(end.lsn)));
         }
@@ -60,12 +64,12 @@ impl SnapshotReader {
             file,
             size,
             header,
+            read: End { lsn, time_ms: end.time_ms, mark: end.mark.clone(), ..End::default() },
             end,
             offset: HEADER_BYTES as u64,
             frame: Vec::new(),
             plain: Vec::new(),
             whole: 0,
-            read: End { lsn, time_ms: end.time_ms, ..End::default() },
         })
     }
 
@@ -176,7 +180,7 @@ impl SnapshotReader {
 mod tests {
     use std::path::Path;
 
-    use super::super::format::{FileId, seal};
+    use super::super::format::{FileId, Version, seal};
     use super::*;
     use crate::log::block::unit_head;
     use crate::log::directory::DirectoryId;
@@ -185,11 +189,11 @@ mod tests {
     const LSN: Lsn = Lsn::new(9);
 
     /// Reads a snapshot of these frames, each with a valid checksum: kind, contents, and the stated bytes of units.
-    fn read(frames: &[(Kind, &[u8], usize)], end: End) -> Result<u64, LogError> {
+    fn read(frames: &[(Kind, &[u8], usize)], end: &End) -> Result<u64, LogError> {
         let disk = Arc::new(SimDisk::new(1));
         let directory = Directory::open(disk, Path::new("/d"), DirectoryId::new([1; 16])).unwrap();
         let file = FileId { directory: directory.id(), serial: 5 };
-        let mut bytes = Header { file, begun_ms: 0 }.encode().to_vec();
+        let mut bytes = Header { version: Version::Server, file, begun_ms: 0 }.encode().to_vec();
         for (kind, stored, plain) in frames.iter().copied().chain([(Kind::End, &end.encode()[..], 0)]) {
             let start = bytes.len();
             bytes.resize(start + FRAME_HEAD_BYTES, 0);
@@ -205,7 +209,7 @@ mod tests {
         Ok(units)
     }
 
-    fn damage(frames: &[(Kind, &[u8], usize)], end: End) -> Option<SnapshotDamage> {
+    fn damage(frames: &[(Kind, &[u8], usize)], end: &End) -> Option<SnapshotDamage> {
         match read(frames, end) {
             Err(LogError::Snapshot { damage, .. }) => Some(damage),
             other => other.map(|_| None).expect("no other error"),
@@ -215,38 +219,41 @@ mod tests {
     #[test]
     fn malformed_frames_are_refused_although_their_checksums_match() {
         let unit = [&unit_head(1, 1, 3)[..], b"abc"].concat();
-        let end = End { lsn: LSN, time_ms: 1, units: 1, unit_bytes: 11, frames: 1 };
+        let end = End { lsn: LSN, time_ms: 1, units: 1, unit_bytes: 11, frames: 1, mark: None };
         let whole = (Kind::Plain, &unit[..], 11);
-        assert_eq!(read(&[whole], end).unwrap(), 1);
+        assert_eq!(read(&[whole], &end).unwrap(), 1);
         assert_eq!(
-            read(&[(Kind::Plain, &unit[..4], 4), (Kind::Plain, &unit[4..], 7)], End { frames: 2, ..end }).unwrap(),
+            read(&[(Kind::Plain, &unit[..4], 4), (Kind::Plain, &unit[4..], 7)], &End { frames: 2, ..end.clone() })
+                .unwrap(),
             1
         );
-        for other in [End { units: 2, ..end }, End { unit_bytes: 12, ..end }, End { frames: 2, ..end }] {
-            assert_eq!(damage(&[whole], other), Some(SnapshotDamage::Counts), "{other:?}");
+        for other in
+            [End { units: 2, ..end.clone() }, End { unit_bytes: 12, ..end.clone() }, End { frames: 2, ..end.clone() }]
+        {
+            assert_eq!(damage(&[whole], &other), Some(SnapshotDamage::Counts), "{other:?}");
         }
-        let cut = End { units: 0, unit_bytes: 10, ..end };
+        let cut = End { units: 0, unit_bytes: 10, ..end.clone() };
         assert_eq!(
-            damage(&[(Kind::Plain, &unit[..10], 10)], cut),
+            damage(&[(Kind::Plain, &unit[..10], 10)], &cut),
             Some(SnapshotDamage::Counts),
             "a unit without its end"
         );
-        assert_eq!(damage(&[(Kind::Plain, &unit, 10)], end), Some(SnapshotDamage::Units));
-        assert_eq!(damage(&[(Kind::Lz4, &unit, 11)], end), Some(SnapshotDamage::Compression));
+        assert_eq!(damage(&[(Kind::Plain, &unit, 10)], &end), Some(SnapshotDamage::Units));
+        assert_eq!(damage(&[(Kind::Lz4, &unit, 11)], &end), Some(SnapshotDamage::Compression));
         let compressed = lz4_flex::block::compress(&unit);
-        assert_eq!(read(&[(Kind::Lz4, &compressed, 11)], end).unwrap(), 1);
+        assert_eq!(read(&[(Kind::Lz4, &compressed, 11)], &end).unwrap(), 1);
         assert_eq!(
-            damage(&[(Kind::Lz4, &compressed, 10)], end),
+            damage(&[(Kind::Lz4, &compressed, 10)], &end),
             Some(SnapshotDamage::Compression),
             "longer than stated"
         );
         assert_eq!(
-            damage(&[(Kind::Lz4, &compressed, 12)], end),
+            damage(&[(Kind::Lz4, &compressed, 12)], &end),
             Some(SnapshotDamage::Compression),
             "shorter than stated"
         );
         assert_eq!(
-            damage(&[(Kind::Plain, &unit, 2 << 20)], end),
+            damage(&[(Kind::Plain, &unit, 2 << 20)], &end),
             Some(SnapshotDamage::Frame),
             "beyond the format's bounds"
         );

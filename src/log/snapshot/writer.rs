@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
+use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, Version, seal};
 use crate::base::lsn::Lsn;
 use crate::base::os::priority::give_way;
 use crate::log::block::split_unit;
@@ -28,6 +28,8 @@ use crate::log::limits::{
 };
 use crate::log::names;
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::members::Members;
+use crate::log::replicated::types::{Mark, Position};
 
 /// Why a snapshot failed. Earlier files are untouched.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -55,6 +57,12 @@ pub enum SnapshotError {
     /// A unit handed over is longer than any reader accepts.
     #[error("{}: given up, because a change is too long for a snapshot", path.display())]
     LongUnit {
+        /// The file that was being written.
+        path: PathBuf,
+    },
+    /// A snapshot in the directory of a node was not told which entry it covers, or another one was.
+    #[error("{}: given up, because it lies in a directory of another kind", path.display())]
+    Kind {
         /// The file that was being written.
         path: PathBuf,
     },
@@ -123,6 +131,7 @@ pub struct Begin {
 /// it.
 pub struct SnapshotWriter {
     shared: Arc<Shared>,
+    serial: u64,
     /// `None` once the thread has it.
     job: Option<Job>,
 }
@@ -130,9 +139,9 @@ pub struct SnapshotWriter {
 impl SnapshotWriter {
     /// Begins a snapshot in `directory`. Nothing is done before [`SnapshotWriter::start`] or [`SnapshotWriter::step`].
     pub fn begin(directory: Arc<Directory>, log: LogBeside, begin: Begin) -> SnapshotWriter {
-        let shared = Arc::new(Shared::default());
+        let (shared, serial) = (Arc::new(Shared::default()), begin.serial);
         let job = Job::new(directory, log, begin, Arc::clone(&shared));
-        SnapshotWriter { shared, job: Some(job) }
+        SnapshotWriter { shared, serial, job: Some(job) }
     }
 
     /// Starts the thread that writes. It runs at a low priority, until it must [hurry](Self::hurry). Fails, and does
@@ -171,7 +180,15 @@ impl SnapshotWriter {
     /// Declares that all units were handed over: they are the data as of unit `lsn` of the journal, at `time_ms` by the
     /// wall clock.
     pub fn finish(&mut self, lsn: Lsn, time_ms: i64) {
-        self.shared.change(|queue| queue.finish = Some((lsn, time_ms)));
+        self.shared.change(|queue| queue.finish = Some(End { lsn, time_ms, ..End::default() }));
+    }
+
+    /// Does the same for a snapshot in the directory of a node. The data is that of a committed entry of the log, as of
+    /// which the group had these members.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a node will call it"))]
+    pub(crate) fn finish_at(&mut self, at: Position, members: Members, time_ms: i64) {
+        let mark = Some(Mark { at, members, serial: self.serial });
+        self.shared.change(|queue| queue.finish = Some(End { lsn: at.link.lsn, time_ms, mark, ..End::default() }));
     }
 
     /// Gives up. Unless it is already complete, the outcome will be [`SnapshotError::Abandoned`], and no file remains.
@@ -210,7 +227,8 @@ struct Piece {
 #[derive(Default)]
 struct Queue {
     pieces: VecDeque<Piece>,
-    finish: Option<(Lsn, i64)>,
+    /// What is known of the end.
+    finish: Option<End>,
 }
 
 /// State shared by the engine and the thread.
@@ -257,7 +275,7 @@ impl Shared {
 }
 
 /// Progress of the file.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Stage {
     /// Units are being written.
     Writing,
@@ -296,11 +314,11 @@ impl Job {
         let file = FileId { directory: directory.id(), serial };
         Job {
             path: directory.file(&names::temporary_snapshot(0)),
-            directory,
             log,
             notify,
             sizes,
-            header: Header { file, begun_ms: time_ms },
+            header: Header { version: Version::of(directory.owner()), file, begun_ms: time_ms },
+            directory,
             shared,
             stage: Stage::Writing,
             file: None,
@@ -357,7 +375,7 @@ impl Job {
     }
 
     fn advance(&mut self) -> Result<Option<Done>, SnapshotError> {
-        match self.stage {
+        match self.stage.clone() {
             Stage::Writing => self.write_queued(),
             Stage::Written(end) => self.give_name(end),
             Stage::Named(end) => return self.give_up_the_past(end).map(Some),
@@ -376,7 +394,7 @@ impl Job {
             self.take_in(&*file, &piece)?;
         }
         match queue.finish {
-            Some((lsn, time_ms)) => self.write_end(&*file, lsn, time_ms),
+            Some(end) => self.write_end(&*file, end),
             None => Ok(()),
         }
     }
@@ -476,11 +494,14 @@ impl Job {
         file.sync_data().map_err(|error| self.failed(error))
     }
 
-    fn write_end(&mut self, file: &dyn DiskFile, lsn: Lsn, time_ms: i64) -> Result<(), SnapshotError> {
+    fn write_end(&mut self, file: &dyn DiskFile, End { lsn, time_ms, mark, .. }: End) -> Result<(), SnapshotError> {
+        if mark.is_some() != (self.header.version == Version::Group) {
+            return Err(SnapshotError::Kind { path: self.path.clone() });
+        }
         if !self.plain.is_empty() {
             self.write_units(file)?;
         }
-        let end = End { lsn, time_ms, ..self.written };
+        let end = End { lsn, time_ms, mark, ..std::mem::take(&mut self.written) };
         self.frame.clear();
         self.frame.resize(FRAME_HEAD_BYTES, 0);
         self.frame.extend_from_slice(&end.encode());
@@ -502,10 +523,10 @@ impl Job {
         // whatever happens.
         self.file = None;
         self.path = self.directory.path().to_owned();
-        self.stage = Stage::Named(end);
         if planted::is(Bug::CutBeforeTheSnapshot) {
             (self.log.cut)(end.lsn);
         }
+        self.stage = Stage::Named(end);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ struct Lone {
 impl Lone {
     fn new(id: u64, voters: &[u64]) -> Lone {
         let voters: Vec<NodeId> = voters.iter().map(|id| node(*id)).collect();
-        let core = start(node(id), Mark::first(&voters), Duration::ZERO).unwrap();
+        let core = start(node(id), Mark::first(of_voters(&voters)), Duration::ZERO).unwrap();
         let mut lone =
             Lone { core, now: Duration::ZERO, unwritten: VecDeque::new(), sent: Vec::new(), orders: Vec::new() };
         lone.drain();
@@ -118,6 +118,7 @@ fn messages_that_no_sound_node_sends_are_refused() {
     let members = |voters: &[u64], learners: &[u64]| Members {
         voters: voters.iter().map(|id| node(*id)).collect(),
         learners: learners.iter().map(|id| node(*id)).collect(),
+        ..Members::default()
     };
     let install = |index, term, members| {
         let at = Position { index: Index(index), term: Term(term), link: Link::default() };
@@ -206,7 +207,7 @@ fn a_late_write_does_not_vouch_for_entries_that_came_back_after_it() {
     let append = |after, entries, committed| Body::Append { after, entries, committed: Index(committed) };
     lone.get(1, 2, append((Index(1), Term(1)), first.clone(), 1));
     lone.get(3, 3, append((Index(1), Term(1)), blocks(3, 2, &mut other), 1));
-    let members = Members { voters: (1..=5).map(node).collect(), learners: vec![] };
+    let members = Members { voters: (1..=5).map(node).collect(), ..Members::default() };
     let mark = Mark { at: Position { index: Index(7), term: Term(2), link: at }, members, serial: 1 };
     lone.get(1, 4, Body::Install(mark));
     let mut rest = first[6..].to_vec();
@@ -309,8 +310,9 @@ fn any_body(rng: &mut Rng, core: &Core) -> Body {
             let term = Term(near(rng, core.term().0));
             let payload = |rng: &mut Rng, link: &mut Link| match rng.below(4) {
                 0 => Payload::Start,
-                1 => Payload::Change([MemberChange::AddLearner, MemberChange::Promote, MemberChange::Remove]
-                    [rng.below(3) as usize](node(1 + rng.below(5)))),
+                1 => Payload::Change([joining, MemberChange::Promote, MemberChange::Remove][rng.below(3) as usize](
+                    node(1 + rng.below(5)),
+                )),
                 _ => {
                     let block = block(term.0, *link, &[b"unit"]);
                     *link = block.link();
@@ -331,7 +333,8 @@ fn any_body(rng: &mut Rng, core: &Core) -> Body {
             let (index, term) = place(rng);
             let mut voters: Vec<NodeId> = (1..4).map(node).collect();
             voters.truncate(rng.below(4) as usize);
-            let members = Members { voters, learners: if yes(rng) { vec![node(5)] } else { vec![] } };
+            let members =
+                Members { voters, learners: if yes(rng) { vec![node(5)] } else { vec![] }, ..Members::default() };
             let at = Position { index, term, link: Link { lsn: Lsn::new(near(rng, last.link.lsn.get())), crc: 7 } };
             Body::Install(Mark { at, members, serial: rng.below(9) })
         }

@@ -11,7 +11,9 @@ use super::*;
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::tests::block;
 use crate::log::replicated::entry::{Entry, Payload};
-use crate::log::replicated::types::{Link, MemberChange};
+use crate::log::replicated::members::MemberChange;
+use crate::log::replicated::members::tests::{joining, of_voters};
+use crate::log::replicated::types::Link;
 
 fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
@@ -48,7 +50,7 @@ impl Group {
             unwritten: Vec::new(),
         };
         ids.iter().fold(empty, |mut group, id| {
-            group.add(*id, Mark::first(&ids));
+            group.add(*id, Mark::first(of_voters(&ids)));
             group
         })
     }
@@ -337,7 +339,7 @@ fn a_node_that_just_started_or_hears_a_leader_gives_no_vote_unless_it_is_forced(
         core.receive(node(2), Message { from: node(2), to: node(1), term: Term(term), body }, now).unwrap();
         core.term()
     };
-    let mut core = start(node(1), Mark::first(&[node(1), node(2), node(3)]), Duration::ZERO).unwrap();
+    let mut core = start(node(1), Mark::first(of_voters(&[node(1), node(2), node(3)])), Duration::ZERO).unwrap();
     assert_eq!(stand(&mut core, 5, false, Duration::from_millis(1)), Term(1));
     assert_eq!(stand(&mut core, 5, false, VOTING_PAUSE), Term(5));
     assert_eq!(core.ballot.vote, Some(node(2)));
@@ -350,7 +352,7 @@ fn a_node_that_just_started_or_hears_a_leader_gives_no_vote_unless_it_is_forced(
 
 #[test]
 fn missed_ticks_are_not_caught_up() {
-    let mut core = start(node(1), Mark::first(&[node(1), node(2), node(3)]), Duration::ZERO).unwrap();
+    let mut core = start(node(1), Mark::first(of_voters(&[node(1), node(2), node(3)])), Duration::ZERO).unwrap();
     let elapsed = |core: &Core| core.raft.raft.election_elapsed;
     core.time(Duration::ZERO);
     assert_eq!(elapsed(&core), 1);
@@ -369,7 +371,7 @@ fn a_learner_joins_with_a_snapshot_and_becomes_a_voter() {
     group.propose(leader);
     let id = node(4);
     group.add(id, Mark::default());
-    group.core(leader).change(term, MemberChange::AddLearner(id)).unwrap();
+    group.core(leader).change(term, joining(id)).unwrap();
     group.settle();
     assert_eq!(group.core(leader).change(term, MemberChange::Promote(id)), Err(ChangeRefusal::Behind));
     let at = group.core(leader).orders.last;
@@ -389,20 +391,20 @@ fn changes_of_the_members_that_would_do_harm_are_refused() {
     let (mut group, leader) = Group::led(3);
     let (term, other) = (group.core(leader).term(), node(leader % 3 + 1));
     let change = |group: &mut Group, change| group.core(leader).change(term, change).unwrap_err();
-    assert_eq!(change(&mut group, MemberChange::AddLearner(other)), ChangeRefusal::Member);
+    assert_eq!(change(&mut group, joining(other)), ChangeRefusal::Member);
     assert_eq!(change(&mut group, MemberChange::Promote(other)), ChangeRefusal::NoLearner);
     assert_eq!(change(&mut group, MemberChange::Remove(node(9))), ChangeRefusal::NoMember);
     assert_eq!(change(&mut group, MemberChange::Remove(node(leader))), ChangeRefusal::Leader);
-    let follower = group.core(other.get()).change(term, MemberChange::AddLearner(node(9)));
+    let follower = group.core(other.get()).change(term, joining(node(9)));
     assert_eq!(follower, Err(ChangeRefusal::NotLeader));
-    let stale = group.core(leader).change(Term(0), MemberChange::AddLearner(node(9)));
+    let stale = group.core(leader).change(Term(0), joining(node(9)));
     assert_eq!(stale, Err(ChangeRefusal::NotLeader));
     group.core(leader).change(term, MemberChange::Remove(other)).unwrap();
-    assert_eq!(change(&mut group, MemberChange::AddLearner(node(9))), ChangeRefusal::Pending);
+    assert_eq!(change(&mut group, joining(node(9))), ChangeRefusal::Pending);
     group.run(100);
     let last = node((1..=3).find(|id| *id != leader && *id != other.get()).unwrap());
     assert_eq!(change(&mut group, MemberChange::Remove(last)), ChangeRefusal::TooFewVoters);
-    group.core(leader).change(term, MemberChange::AddLearner(node(9))).unwrap();
+    group.core(leader).change(term, joining(node(9))).unwrap();
     for _ in 0..=PROMOTE_LAG_MAX {
         group.propose(leader);
     }
@@ -422,9 +424,9 @@ fn a_leader_refuses_an_answer_about_what_it_never_sent() {
 
 #[test]
 fn a_node_starts_only_with_sound_data() {
-    let mark = Mark::first(&[node(1), node(2), node(3)]);
+    let mark = Mark::first(of_voters(&[node(1), node(2), node(3)]));
     let new = |disk| Core::new(node(1), disk, SETTINGS, Duration::ZERO).err().map(|error| error.to_string());
-    let alone = Mark::first(&[node(1)]);
+    let alone = Mark::first(of_voters(&[node(1)]));
     let disk = Recovered { before: alone.at, snapshot: alone, ..Recovered::default() };
     assert_eq!(new(disk).as_deref(), Some("a group needs at least 2 voters"));
     let behind = Position { index: Index(5), ..mark.at };
@@ -437,7 +439,7 @@ mod fuses {
     use super::*;
 
     fn core() -> Core {
-        let mut core = start(node(1), Mark::first(&[node(1), node(2), node(3)]), Duration::ZERO).unwrap();
+        let mut core = start(node(1), Mark::first(of_voters(&[node(1), node(2), node(3)])), Duration::ZERO).unwrap();
         core.take_output();
         core
     }
@@ -445,7 +447,7 @@ mod fuses {
     #[test]
     #[should_panic(expected = "fuse Term")]
     fn the_log_knows_no_term_that_the_ballot_lacks() {
-        let snapshot = Mark::first(&[node(1), node(2), node(3)]);
+        let snapshot = Mark::first(of_voters(&[node(1), node(2), node(3)]));
         let entries = vec![Entry { index: Index(2), term: Term(4), payload: Payload::Start }];
         let ballot = Ballot { term: Term(3), vote: None };
         let disk = Recovered { ballot, before: snapshot.at, snapshot, entries, committed: Index(0) };

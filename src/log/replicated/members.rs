@@ -1,0 +1,323 @@
+//! The nodes of a group, the changes of them, and the bytes of both.
+//!
+//! All numbers are little-endian. A home: birth (8), port for clients (2), port for nodes (2), bytes of the host (1), the
+//! host. A member: its number (8) and its home, which is all zeros if it is unknown.
+//!
+//! | What | Bytes |
+//! |---|---|
+//! | members | number of voters (4), number of learners (4), the voters, the learners, each ascending |
+//! | a change | kind (1: 1 a node joins as a learner, 2 it becomes a voter, 3 it is removed), zeros (7), number of the node (8), in kind 1 its home |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::types::NodeId;
+
+/// The most members of a group, learners included. A snapshot names them all at its end, where a reader must find them.
+pub(crate) const MEMBERS_MAX: usize = 16;
+
+/// Where clients and other nodes reach a node, written as `host:port@port`: the port for clients, then that for nodes.
+/// An IPv6 address stands in brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeAddress {
+    host: Arc<str>,
+    pub(crate) port: u16,
+    pub(crate) node_port: u16,
+}
+
+impl NodeAddress {
+    /// Returns the address, unless the host could not be one: names and numbers of up to 255 bytes can.
+    pub(crate) fn new(host: &str, port: u16, node_port: u16) -> Option<NodeAddress> {
+        let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+        let is_host = !host.is_empty() && host.len() <= usize::from(u8::MAX) && host.bytes().all(is_sound);
+        (is_host && port != 0 && node_port != 0).then(|| NodeAddress { host: host.into(), port, node_port })
+    }
+
+    /// Returns the name or number of the host, without brackets.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NodeAddress { host, port, node_port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}@{node_port}")
+        } else {
+            write!(f, "{host}:{port}@{node_port}")
+        }
+    }
+}
+
+/// The text is no address of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an address of a node is written host:port@port, with the port for clients and that for nodes")]
+pub(crate) struct NoAddress;
+
+impl FromStr for NodeAddress {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<NodeAddress, NoAddress> {
+        let read = || {
+            let (place, node_port) = text.rsplit_once('@')?;
+            let (host, port) = place.rsplit_once(':')?;
+            let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            // Without brackets it is unclear where an IPv6 address ends.
+            let host = if host.contains(':') { in_brackets? } else { host };
+            NodeAddress::new(host, port.parse().ok()?, node_port.parse().ok()?)
+        };
+        read().ok_or(NoAddress)
+    }
+}
+
+/// A number that follows from the identity of a node's directory, so that a node with another directory is found out:
+/// without its data it must not vote. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Birth(pub(crate) NonZeroU64);
+
+/// Where a node is, and which directory it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) address: NodeAddress,
+    pub(crate) birth: Birth,
+}
+
+impl Home {
+    fn encode(home: Option<&Home>, out: &mut Vec<u8>) {
+        let Some(Home { address: NodeAddress { host, port, node_port }, birth }) = home else {
+            out.extend([0; 13]);
+            return;
+        };
+        out.extend(birth.0.get().to_le_bytes());
+        out.extend(port.to_le_bytes());
+        out.extend(node_port.to_le_bytes());
+        out.push(host.len() as u8);
+        out.extend(host.as_bytes());
+    }
+
+    /// Takes a home off the start of `bytes`; `Some(None)` is an unknown one.
+    fn take(bytes: &mut &[u8]) -> Option<Option<Home>> {
+        let birth = NonZeroU64::new(u64::from_le_bytes(*take(bytes)?));
+        let [port, node_port] = [*take(bytes)?, *take(bytes)?].map(u16::from_le_bytes);
+        let [host_bytes] = *take(bytes)?;
+        let host = str::from_utf8(bytes.split_off(..usize::from(host_bytes))?).ok()?;
+        let Some(birth) = birth else {
+            return (host.is_empty() && port == 0 && node_port == 0).then_some(None);
+        };
+        Some(Some(Home { address: NodeAddress::new(host, port, node_port)?, birth: Birth(birth) }))
+    }
+}
+
+/// The nodes of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Nodes that vote, and of which more than half make a quorum.
+    pub(crate) voters: Vec<NodeId>,
+    /// Nodes that only follow.
+    pub(crate) learners: Vec<NodeId>,
+    /// The homes of the members, as far as the log says.
+    pub(crate) homes: BTreeMap<NodeId, Home>,
+}
+
+impl Members {
+    /// Returns the members of a new group.
+    pub(crate) fn of(voters: BTreeMap<NodeId, Home>) -> Members {
+        Members { voters: voters.keys().copied().collect(), learners: Vec::new(), homes: voters }
+    }
+
+    /// Whether the node is a voter or a learner.
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.voters.contains(&node) || self.learners.contains(&node)
+    }
+
+    /// Returns all members.
+    pub(crate) fn all(&self) -> impl Iterator<Item = NodeId> {
+        self.voters.iter().chain(&self.learners).copied()
+    }
+
+    /// Returns the number of members.
+    pub(crate) fn count(&self) -> usize {
+        self.voters.len() + self.learners.len()
+    }
+
+    /// Appends the bytes of the members.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend((self.voters.len() as u32).to_le_bytes());
+        out.extend((self.learners.len() as u32).to_le_bytes());
+        for node in self.all() {
+            out.extend(node.get().to_le_bytes());
+            Home::encode(self.homes.get(&node), out);
+        }
+    }
+
+    /// Takes members off the start of `bytes`, at most [`MEMBERS_MAX`] of them. Each group of members has one form.
+    pub(crate) fn take(bytes: &mut &[u8]) -> Option<Members> {
+        let [voters, learners] =
+            [take(bytes)?, take(bytes)?].map(|count: &[u8; 4]| u32::from_le_bytes(*count) as usize);
+        if voters.max(learners) > MEMBERS_MAX || voters + learners > MEMBERS_MAX {
+            return None;
+        }
+        let mut members = Members::default();
+        for number in 0..voters + learners {
+            let node = NodeId::new(u64::from_le_bytes(*take(bytes)?))?;
+            let list = if number < voters { &mut members.voters } else { &mut members.learners };
+            if list.last().is_some_and(|last| *last >= node) {
+                return None;
+            }
+            list.push(node);
+            if let Some(home) = Home::take(bytes)? {
+                members.homes.insert(node, home);
+            }
+        }
+        members.learners.iter().all(|node| !members.voters.contains(node)).then_some(members)
+    }
+
+    /// Notes what a change, which has happened, says of homes.
+    pub(crate) fn note(&mut self, change: &MemberChange) {
+        match change {
+            MemberChange::AddLearner(node, home) => {
+                self.homes.insert(*node, home.clone());
+            }
+            MemberChange::Remove(node) => {
+                self.homes.remove(node);
+            }
+            MemberChange::Promote(_) => {}
+        }
+    }
+}
+
+/// One step in the membership of a group. Each step changes one node, so that every quorum before it meets every quorum
+/// after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MemberChange {
+    AddLearner(NodeId, Home),
+    /// Makes a learner a voter.
+    Promote(NodeId),
+    Remove(NodeId),
+}
+
+const ADD_LEARNER: u8 = 1;
+const PROMOTE: u8 = 2;
+const REMOVE: u8 = 3;
+
+impl MemberChange {
+    /// Appends the bytes of the change.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, node) = match self {
+            MemberChange::AddLearner(node, _) => (ADD_LEARNER, node),
+            MemberChange::Promote(node) => (PROMOTE, node),
+            MemberChange::Remove(node) => (REMOVE, node),
+        };
+        out.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
+        out.extend(node.get().to_le_bytes());
+        if let MemberChange::AddLearner(_, home) = self {
+            Home::encode(Some(home), out);
+        }
+    }
+
+    /// Reads a change that fills `bytes`.
+    pub(crate) fn read(mut bytes: &[u8]) -> Option<MemberChange> {
+        let [kind, zeros @ ..] = take::<8>(&mut bytes)?;
+        let node = NodeId::new(u64::from_le_bytes(*take(&mut bytes)?))?;
+        let change = match *kind {
+            ADD_LEARNER => MemberChange::AddLearner(node, Home::take(&mut bytes)??),
+            PROMOTE => MemberChange::Promote(node),
+            REMOVE => MemberChange::Remove(node),
+            _ => return None,
+        };
+        (bytes.is_empty() && *zeros == [0; 7]).then_some(change)
+    }
+}
+
+fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    bytes.split_off(..N)?.first_chunk()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the change by which a node joins, at a home of tests.
+    pub(crate) fn joining(node: NodeId) -> MemberChange {
+        MemberChange::AddLearner(node, home_of(node))
+    }
+
+    /// Returns a home of tests.
+    pub(crate) fn home_of(node: NodeId) -> Home {
+        let address = NodeAddress::new(&format!("node-{node}.test"), 6379, 16379).unwrap();
+        Home { address, birth: Birth(NonZeroU64::new(node.get()).unwrap()) }
+    }
+
+    /// Returns the members of a new group of tests.
+    pub(crate) fn of_voters(voters: &[NodeId]) -> Members {
+        Members::of(voters.iter().map(|node| (*node, home_of(*node))).collect())
+    }
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn an_address_is_written_as_it_is_read() {
+        for text in
+            ["a:1@2", "10.0.0.1:6379@16379", "[::1]:6379@16379", "[fe80::1%eth0]:1@65535", "my-host.local:80@81"]
+        {
+            assert_eq!(text.parse::<NodeAddress>().map(|address| address.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("[::1]:6379@16379".parse::<NodeAddress>().unwrap().host(), "::1");
+        let long = format!("{}:1@2", "h".repeat(256));
+        for text in
+            ["", "a", "a:1", "a@2", ":1@2", "a:0@2", "a:1@0", "a:1@65536", "::1:1@2", "a b:1@2", "a\n:1@2", &long]
+        {
+            assert_eq!(text.parse::<NodeAddress>(), Err(NoAddress), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn members_and_changes_have_one_form() {
+        let mut members = of_voters(&[node(3), node(1), node(2)]);
+        members.note(&joining(node(9)));
+        members.learners = vec![node(9)];
+        members.homes.remove(&node(2));
+        let mut bytes = Vec::new();
+        members.encode(&mut bytes);
+        assert_eq!(Members::take(&mut &bytes[..]), Some(members));
+        for len in 0..bytes.len() {
+            assert_eq!(Members::take(&mut &bytes[..len]), None, "{len}");
+        }
+        for change in [joining(node(7)), MemberChange::Promote(node(7)), MemberChange::Remove(node(7))] {
+            let mut bytes = Vec::new();
+            change.encode(&mut bytes);
+            assert_eq!(MemberChange::read(&bytes), Some(change));
+            for at in 0..8 {
+                let mut other = bytes.clone();
+                other[at] ^= 0x40;
+                assert_eq!(MemberChange::read(&other), None, "{at}");
+            }
+            bytes.push(0);
+            assert_eq!(MemberChange::read(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn members_that_no_group_has_are_refused() {
+        let encoded = |voters: &[u64], learners: &[u64]| {
+            let nodes = |numbers: &[u64]| numbers.iter().copied().map(node).collect();
+            let mut bytes = Vec::new();
+            Members { voters: nodes(voters), learners: nodes(learners), ..Members::default() }.encode(&mut bytes);
+            Members::take(&mut &bytes[..])
+        };
+        assert!(encoded(&[1, 2, 3], &[4]).is_some());
+        for (voters, learners) in [(&[2, 1][..], &[][..]), (&[1, 1], &[]), (&[1, 2], &[2])] {
+            assert_eq!(encoded(voters, learners), None, "{voters:?} {learners:?}");
+        }
+        let all: Vec<u64> = (1..=MEMBERS_MAX as u64 + 1).collect();
+        assert!(encoded(&all[1..], &[]).is_some());
+        assert_eq!(encoded(&all, &[]), None);
+        assert_eq!(encoded(&all[1..], &all[..1]), None);
+    }
+}
