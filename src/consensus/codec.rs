@@ -264,7 +264,7 @@ mod tests {
         (nodes(), nodes()).prop_map(|(voters, mut learners)| {
             learners.retain(|node| !voters.contains(node));
             let homes = learners.iter().map(|node| (*node, home_of(*node))).collect();
-            Members { voters, learners, homes }
+            Members { voters, learners, homes, ..Members::default() }
         })
     }
 

@@ -1,18 +1,21 @@
 //! The nodes of a group, the changes of them, and the bytes of both.
 //!
-//! All numbers are little-endian. A home: birth (8), port for clients (2), port for nodes (2), bytes of the host (1), the
-//! host. A member: its number (8) and its home, which is all zeros if it is unknown.
+//! All numbers are little-endian. docs/log-format.md has the tables: a home is a birth, two ports and a host; a member is
+//! its number and its home, which is all zeros if it is unknown.
 //!
 //! | What | Bytes |
 //! |---|---|
-//! | members | number of voters (4), number of learners (4), the voters, the learners, each ascending |
-//! | a change | kind (1: 1 a node joins as a learner, 2 it becomes a voter, 3 it is removed), zeros (7), number of the node (8), in kind 1 its home |
+//! | members | history (16), number of voters (4), of learners (4), the voters, the learners, each ascending |
+//! | a change | kind (1): 1 a node joins as a learner, 2 it becomes a voter, 3 it is removed; zeros (7); number of the |
+//! |   | node (8); in kind 1 its home |
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
 
 use super::types::NodeId;
 
@@ -79,6 +82,26 @@ impl FromStr for NodeAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Birth(pub(crate) NonZeroU64);
 
+/// What tells a group from any other, even from one with the same numbers and addresses: it follows from the births of
+/// the nodes that founded the group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct History(pub(crate) [u8; 16]);
+
+impl History {
+    /// The history of a node that has no data yet.
+    pub(crate) const UNKNOWN: History = History([0; 16]);
+
+    fn of(founders: &BTreeMap<NodeId, Home>) -> History {
+        let mut hash = Sha256::new_with_prefix(b"tidegate history ");
+        for (node, home) in founders {
+            hash.update(node.get().to_le_bytes());
+            hash.update(home.birth.0.get().to_le_bytes());
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        History(digest.first_chunk().copied().unwrap_or_default())
+    }
+}
+
 /// Where a node is, and which directory it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
@@ -115,6 +138,7 @@ impl Home {
 /// The nodes of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
+    pub(crate) history: History,
     /// Nodes that vote, and of which more than half make a quorum.
     pub(crate) voters: Vec<NodeId>,
     /// Nodes that only follow.
@@ -125,8 +149,9 @@ pub(crate) struct Members {
 
 impl Members {
     /// Returns the members of a new group.
-    pub(crate) fn of(voters: BTreeMap<NodeId, Home>) -> Members {
-        Members { voters: voters.keys().copied().collect(), learners: Vec::new(), homes: voters }
+    pub(crate) fn of(founders: BTreeMap<NodeId, Home>) -> Members {
+        let history = History::of(&founders);
+        Members { history, voters: founders.keys().copied().collect(), learners: Vec::new(), homes: founders }
     }
 
     /// Whether the node is a voter or a learner.
@@ -146,6 +171,7 @@ impl Members {
 
     /// Appends the bytes of the members.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.history.0);
         out.extend((self.voters.len() as u32).to_le_bytes());
         out.extend((self.learners.len() as u32).to_le_bytes());
         for node in self.all() {
@@ -156,12 +182,13 @@ impl Members {
 
     /// Takes members off the start of `bytes`, at most [`MEMBERS_MAX`] of them. Each group of members has one form.
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<Members> {
+        let history = History(*take(bytes)?);
         let [voters, learners] =
             [take(bytes)?, take(bytes)?].map(|count: &[u8; 4]| u32::from_le_bytes(*count) as usize);
         if voters.max(learners) > MEMBERS_MAX || voters + learners > MEMBERS_MAX {
             return None;
         }
-        let mut members = Members::default();
+        let mut members = Members { history, ..Members::default() };
         for number in 0..voters + learners {
             let node = NodeId::new(u64::from_le_bytes(*take(bytes)?))?;
             let list = if number < voters { &mut members.voters } else { &mut members.learners };
@@ -301,6 +328,18 @@ pub(crate) mod tests {
             bytes.push(0);
             assert_eq!(MemberChange::read(&bytes), None);
         }
+    }
+
+    #[test]
+    fn a_history_depends_on_the_births_of_the_founders_alone() {
+        let of = |numbers: &[u64]| of_voters(&numbers.iter().copied().map(node).collect::<Vec<_>>()).history;
+        let others = [of(&[1, 2]), of(&[1, 2, 4]), History::UNKNOWN];
+        assert!(!others.contains(&of(&[1, 2, 3])));
+        let mut homes = of_voters(&[node(1), node(2), node(3)]).homes;
+        homes.get_mut(&node(1)).unwrap().address = "elsewhere:1@2".parse().unwrap();
+        assert_eq!(Members::of(homes.clone()).history, of(&[1, 2, 3]));
+        homes.get_mut(&node(1)).unwrap().birth = home_of(node(9)).birth;
+        assert_ne!(Members::of(homes).history, of(&[1, 2, 3]));
     }
 
     #[test]
