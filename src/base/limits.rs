@@ -37,6 +37,9 @@ pub const DESCRIPTORS_RESERVED: u64 = 32;
 /// Files in a folder of certificates: ten times as many as the system's usual trust store.
 pub const TLS_CA_FILES_MAX: usize = 4_096;
 
+/// Bytes of one file of certificates or keys.
+pub const TLS_FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+
 /// Size in bytes from which the system itself provides a block, and takes it back as soon as it is freed. Freeing this
 /// many bytes takes some 4 ms, a quarter of the time that it took to fill them.
 pub const HUGE_BLOCK_BYTES: usize = 64 * 1024 * 1024;

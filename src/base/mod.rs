@@ -18,6 +18,7 @@ pub mod long_double;
 pub mod lsn;
 pub mod num;
 pub mod os;
+pub(crate) mod pem;
 pub(crate) mod prefetch;
 pub mod rng;
 pub(crate) mod sample;

@@ -62,9 +62,6 @@ pub(crate) const TLS_UNSENT_MAX_BYTES: usize = 64 * 1024;
 /// certificates.
 pub(crate) const TLS_SESSIONS_MAX: usize = 1 << 20;
 
-/// Bytes of one file of certificates or keys.
-pub(crate) const TLS_FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
-
 /// Connections accepted at a time from one listener while a script is busy, so that existing connections get their
 /// turn.
 pub(crate) const BUSY_ACCEPTS_MAX: usize = 1_000;

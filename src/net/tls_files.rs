@@ -4,8 +4,6 @@
 //! all of which are authenticated and have forward secrecy. Any other name is refused with a list of the supported
 //! ones.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,8 +23,8 @@ use super::tls::Acceptor;
 use super::tls_client_certificates::SignedOrOwn;
 use super::tls_sessions::TlsSessions;
 use crate::base::limits::TLS_CA_FILES_MAX;
+use crate::base::pem;
 use crate::config::{Config, TlsAuthClients};
-use crate::net::limits::TLS_FILE_MAX_BYTES;
 
 /// Why TLS can't be set up with these parameters.
 #[derive(Debug, thiserror::Error)]
@@ -111,30 +109,12 @@ impl Named {
     }
 
     fn read(&self) -> Result<Vec<u8>, TlsError> {
-        read(&self.path).map_err(|error| self.error(error))
+        pem::read(&self.path).map_err(|error| self.error(error))
     }
-}
-
-/// Reads a file, within the size limit.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
-    File::open(path)?.take(TLS_FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > TLS_FILE_MAX_BYTES {
-        return Err(io::Error::other(format!("it is longer than {TLS_FILE_MAX_BYTES} bytes")));
-    }
-    Ok(bytes)
 }
 
 fn certificates(file: &Named) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = file.read()?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(file.error("there is no certificate in it")),
-        found => found.map_err(|error| file.error(error)),
-    }
+    pem::certificates(&file.path).map_err(|error| file.error(error))
 }
 
 /// The server's own certificate with its chain and key.
