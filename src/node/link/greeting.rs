@@ -1,0 +1,297 @@
+//! The greeting with which a connection begins, in both directions. The node that dials speaks first.
+//!
+//! | Offset | Bytes | Field |
+//! |--:|--:|---|
+//! | 0 | 8 | `TIDEGATE` |
+//! | 8 | 2 | bytes that follow; a later version may append fields, which this one passes over |
+//! | 10 | 1 | purpose of the connection: 1 messages |
+//! | 11 | 1 | verdict, in the answer: 0 welcome, 1 not a peer, 2 another purpose |
+//! | 12 | 12 | oldest and newest version of the protocol, of the log and of the effects, 2 bytes each |
+//! | 24 | 4 | group |
+//! | 28 | 8 | node that speaks |
+//! | 36 | 8 | node that it means to speak to |
+//! | 44 | 16 | history of the group; zeros while unknown |
+//!
+//! All numbers are little-endian. Both ends compare the two greetings in the same way, so both know why they do not fit
+//! and can say so. Only what one end alone can know is told by the verdict.
+
+use std::fmt;
+
+use super::limits::GREETING_MAX_BYTES;
+use super::settings::{Agreed, HistoryId, LinkSettings, VersionRange, Versions};
+use crate::log::replicated::types::{GroupId, NodeId};
+
+const MAGIC: [u8; 8] = *b"TIDEGATE";
+
+/// Bytes up to the length, and bytes that this version knows behind it.
+pub(super) const HEAD_BYTES: usize = 10;
+const BODY_BYTES: usize = 50;
+
+/// The purpose of a connection that carries messages of consensus.
+pub(super) const MESSAGES: u8 = 1;
+
+/// Why bytes are not a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error("the other end is no node of Tidegate, or only one of the two uses TLS")]
+    Magic,
+    #[error("the greeting has {0} bytes")]
+    Length(usize),
+    #[error("the greeting names node 0")]
+    Node,
+}
+
+/// Why two nodes can't talk. The text is right at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Mismatch {
+    #[error(
+        "node {node} has version {theirs} of {subject}, and this node version {own}: upgrade the one that is behind, \
+         by way of a release that has a version in common with both"
+    )]
+    Version { subject: &'static str, own: VersionRange, node: NodeId, theirs: VersionRange },
+    #[error("node {node} belongs to group {}, and this node to group {}: correct its address", theirs.0, own.0)]
+    Group { own: GroupId, node: NodeId, theirs: GroupId },
+    #[error("node {0} belongs to another group with the same number: correct its address, or give each group its own")]
+    History(NodeId),
+    #[error("the connection is meant for node {meant}, but leads to node {is}: correct the addresses of the nodes")]
+    Node { meant: NodeId, is: NodeId },
+}
+
+/// How a node that was dialled answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Welcome,
+    NoPeer,
+    Purpose,
+    /// A reason of a later version.
+    Unknown(u8),
+}
+
+impl Verdict {
+    fn code(self) -> u8 {
+        match self {
+            Verdict::Welcome => 0,
+            Verdict::NoPeer => 1,
+            Verdict::Purpose => 2,
+            Verdict::Unknown(code) => code,
+        }
+    }
+
+    fn of(code: u8) -> Verdict {
+        let known = [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose];
+        known.into_iter().find(|verdict| verdict.code() == code).unwrap_or(Verdict::Unknown(code))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Welcome => f.write_str("welcome"),
+            Verdict::NoPeer => f.write_str("it does not count the dialling node among its peers"),
+            Verdict::Purpose => f.write_str("it does not know the purpose of the connection"),
+            Verdict::Unknown(code) => write!(f, "reason {code}, which this version of Tidegate does not know"),
+        }
+    }
+}
+
+/// See the module's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) purpose: u8,
+    pub(super) verdict: Verdict,
+    versions: Versions,
+    group: GroupId,
+    pub(super) from: NodeId,
+    to: NodeId,
+    history: HistoryId,
+}
+
+impl Greeting {
+    /// Returns the greeting of this node to another.
+    pub(super) fn of(settings: &LinkSettings, to: NodeId, verdict: Verdict) -> Greeting {
+        let LinkSettings { group, node, history, versions, .. } = *settings;
+        Greeting { purpose: MESSAGES, verdict, versions, group, from: node, to, history }
+    }
+
+    /// Compares the greeting of this node with that of the other end.
+    pub(super) fn agree(&self, theirs: &Greeting) -> Result<Agreed, Mismatch> {
+        let node = theirs.from;
+        let common = |subject, own: VersionRange, theirs: VersionRange| {
+            own.common(theirs).ok_or(Mismatch::Version { subject, own, node, theirs })
+        };
+        let protocol = common("the protocol", self.versions.protocol, theirs.versions.protocol)?;
+        if self.group != theirs.group {
+            return Err(Mismatch::Group { own: self.group, node, theirs: theirs.group });
+        }
+        if self.history.is_other_than(theirs.history) {
+            return Err(Mismatch::History(node));
+        }
+        for (meant, is) in [(self.to, theirs.from), (theirs.to, self.from)] {
+            if meant != is {
+                return Err(Mismatch::Node { meant, is });
+            }
+        }
+        let log = common("the log", self.versions.log, theirs.versions.log)?;
+        let effects = common("the effects", self.versions.effects, theirs.versions.effects)?;
+        Ok(Agreed { protocol, log, effects })
+    }
+
+    /// Returns the bytes that are sent.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let Versions { protocol, log, effects } = self.versions;
+        let versions = [protocol, log, effects].into_iter().flat_map(|range| [range.oldest, range.newest]);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend((BODY_BYTES as u16).to_le_bytes());
+        bytes.extend([self.purpose, self.verdict.code()]);
+        bytes.extend(versions.flat_map(u16::to_le_bytes));
+        bytes.extend(self.group.0.to_le_bytes());
+        bytes.extend(self.from.get().to_le_bytes());
+        bytes.extend(self.to.get().to_le_bytes());
+        bytes.extend(self.history.0);
+        bytes
+    }
+
+    /// Returns the number of bytes that follow the head.
+    pub(super) fn len(head: &[u8; HEAD_BYTES]) -> Result<usize, GreetingError> {
+        let mut rest = &head[..];
+        if take(&mut rest) != MAGIC {
+            return Err(GreetingError::Magic);
+        }
+        let len = usize::from(u16::from_le_bytes(take(&mut rest)));
+        let is_sound = (BODY_BYTES..=GREETING_MAX_BYTES).contains(&len);
+        if is_sound { Ok(len) } else { Err(GreetingError::Length(len)) }
+    }
+
+    /// Reads the bytes behind the head. Those behind the known fields are passed over.
+    pub(super) fn parse(body: &[u8]) -> Result<Greeting, GreetingError> {
+        let mut rest = body.get(..BODY_BYTES).ok_or(GreetingError::Length(body.len()))?;
+        let [purpose, verdict] = take(&mut rest);
+        let mut range = || VersionRange {
+            oldest: u16::from_le_bytes(take(&mut rest)),
+            newest: u16::from_le_bytes(take(&mut rest)),
+        };
+        let versions = Versions { protocol: range(), log: range(), effects: range() };
+        let group = GroupId(u32::from_le_bytes(take(&mut rest)));
+        let mut node = || NodeId::new(u64::from_le_bytes(take(&mut rest))).ok_or(GreetingError::Node);
+        let (from, to) = (node()?, node()?);
+        let history = HistoryId(take(&mut rest));
+        Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, history })
+    }
+}
+
+/// Takes an array off the start of bytes, which must be there: the lengths above are constants.
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    let (array, behind) = rest.split_first_chunk().expect("the fields fit the length");
+    *rest = behind;
+    *array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn range(oldest: u16, newest: u16) -> VersionRange {
+        VersionRange { oldest, newest }
+    }
+
+    fn greeting(from: u64, to: u64) -> Greeting {
+        Greeting {
+            purpose: MESSAGES,
+            verdict: Verdict::Welcome,
+            versions: Versions { protocol: range(1, 2), log: range(2, 2), effects: range(3, 9) },
+            group: GroupId(7),
+            from: node(from),
+            to: node(to),
+            history: HistoryId::UNKNOWN,
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Greeting, GreetingError> {
+        assert_eq!(Greeting::len(bytes.first_chunk().unwrap()), Ok(bytes.len() - HEAD_BYTES));
+        Greeting::parse(&bytes[HEAD_BYTES..])
+    }
+
+    #[test]
+    fn a_greeting_is_read_as_it_was_written() {
+        for verdict in [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose, Verdict::Unknown(9)] {
+            let greeting = Greeting { verdict, history: HistoryId([5; 16]), ..greeting(1, 2) };
+            assert_eq!(parse(&greeting.bytes()), Ok(greeting));
+        }
+        let mut bytes = greeting(1, 2).bytes();
+        assert_eq!(bytes.len(), HEAD_BYTES + BODY_BYTES);
+        bytes[28..36].fill(0);
+        assert_eq!(parse(&bytes), Err(GreetingError::Node));
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_passed_over() {
+        let mut bytes = greeting(1, 2).bytes();
+        bytes.extend(b"more");
+        bytes[8] += 4;
+        assert_eq!(parse(&bytes), Ok(greeting(1, 2)));
+    }
+
+    #[test]
+    fn other_bytes_are_no_greeting() {
+        assert_eq!(Greeting::len(b"GET / HTTP"), Err(GreetingError::Magic));
+        for len in [0, BODY_BYTES - 1, GREETING_MAX_BYTES + 1, usize::from(u16::MAX)] {
+            let head = [&MAGIC[..], &(len as u16).to_le_bytes()].concat();
+            assert_eq!(Greeting::len(head[..].try_into().unwrap()), Err(GreetingError::Length(len)));
+        }
+        assert_eq!(Greeting::parse(&[1; BODY_BYTES - 1]), Err(GreetingError::Length(BODY_BYTES - 1)));
+        let mut rng = Rng::seeded(1);
+        for _ in 0..1_000 {
+            let bytes: Vec<u8> = (0..BODY_BYTES + 10).map(|_| rng.next_u64() as u8).collect();
+            // Whatever is read fits no greeting of ours.
+            assert!(Greeting::parse(&bytes).is_ok_and(|theirs| greeting(1, 2).agree(&theirs).is_err()));
+        }
+    }
+
+    #[test]
+    fn the_newest_common_versions_are_used() {
+        let mut theirs = greeting(2, 1);
+        theirs.versions = Versions { protocol: range(2, 5), log: range(1, 4), effects: range(1, 3) };
+        let agreed = Agreed { protocol: 2, log: 2, effects: 3 };
+        assert_eq!(greeting(1, 2).agree(&theirs), Ok(agreed));
+        assert_eq!(theirs.agree(&greeting(1, 2)), Ok(agreed));
+    }
+
+    #[test]
+    fn both_ends_refuse_what_does_not_fit() {
+        let refused = |change: &dyn Fn(&mut Greeting)| {
+            let (own, mut theirs) = (greeting(1, 2), greeting(2, 1));
+            change(&mut theirs);
+            assert!(theirs.agree(&own).is_err());
+            own.agree(&theirs).expect_err("they do not fit").to_string()
+        };
+        assert_eq!(
+            refused(&|theirs| theirs.versions.protocol = range(3, 4)),
+            "node 2 has version 3 to 4 of the protocol, and this node version 1 to 2: upgrade the one that is behind, \
+             by way of a release that has a version in common with both"
+        );
+        assert!(refused(&|theirs| theirs.versions.log = range(1, 1)).contains("version 1 of the log"));
+        assert!(refused(&|theirs| theirs.versions.effects = range(1, 2)).contains("of the effects"));
+        assert!(refused(&|theirs| theirs.versions.effects = range(5, 4)).contains("of the effects"), "no range");
+        assert_eq!(
+            refused(&|theirs| theirs.group = GroupId(8)),
+            "node 2 belongs to group 8, and this node to group 7: correct its address"
+        );
+        let meant_for = "the connection is meant for node 2, but leads to node 3: correct the addresses of the nodes";
+        assert_eq!(refused(&|theirs| theirs.from = node(3)), meant_for);
+        assert!(refused(&|theirs| theirs.to = node(5)).starts_with("the connection is meant for node 5"));
+    }
+
+    #[test]
+    fn a_history_fits_itself_and_one_that_is_unknown() {
+        let with = |bytes| Greeting { history: HistoryId([bytes; 16]), ..greeting(1, 2) };
+        let theirs = |bytes| Greeting { history: HistoryId([bytes; 16]), ..greeting(2, 1) };
+        assert!(with(5).agree(&theirs(5)).is_ok() && with(5).agree(&theirs(0)).is_ok());
+        assert!(with(0).agree(&theirs(5)).is_ok() && with(0).agree(&theirs(0)).is_ok());
+        assert_eq!(with(5).agree(&theirs(6)), Err(Mismatch::History(node(2))));
+    }
+}

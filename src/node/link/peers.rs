@@ -1,0 +1,168 @@
+//! The peers of a node and the tasks that serve them: the state that all tasks of the links share.
+//!
+//! The table owns the tasks. A task that is taken out of it is aborted, so a link ends with its entry.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::rc::Rc;
+
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::facts::{ConnectionRecord, Failures, PeerFacts};
+use super::limits::HANDSHAKES_MAX;
+use super::queue::Queue;
+use super::security::Guard;
+use super::settings::{Agreed, LinkSettings};
+use crate::consensus::message::Message;
+use crate::log::replicated::types::NodeId;
+
+/// The part of the node that gets the messages of its peers. Its methods may send messages and change the peers.
+pub(crate) trait Receiver {
+    /// A message has come from `peer`, which has proved that it is a node of the group.
+    fn received(&self, peer: NodeId, message: Message);
+
+    /// Messages to `peer` are sent from now on.
+    fn connected(&self, peer: NodeId, agreed: Agreed);
+
+    /// Messages to `peer` are dropped from now on, and some of those before may be lost.
+    fn disconnected(&self, peer: NodeId);
+}
+
+/// A task that ends when this is dropped.
+pub(super) struct Task(JoinHandle<()>);
+
+impl Task {
+    pub(super) fn spawn(future: impl Future<Output = ()> + 'static) -> Task {
+        Task(spawn_local(future))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Distinguishes accepted connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionId(u64);
+
+/// A peer, as its tasks see it.
+pub(super) struct Peer {
+    pub(super) node: NodeId,
+    /// Host and port. A peer that moves becomes a new one.
+    pub(super) address: String,
+    pub(super) queue: Queue,
+    pub(super) sending: ConnectionRecord,
+    pub(super) receiving: ConnectionRecord,
+}
+
+struct Entry {
+    peer: Rc<Peer>,
+    /// Dials and sends, for as long as the entry is there.
+    _sender: Task,
+    /// Reads the newest connection that the peer has dialled.
+    reader: Option<(ConnectionId, Task)>,
+}
+
+/// See the module's header.
+pub(super) struct Peers {
+    pub(super) settings: LinkSettings,
+    pub(super) guard: Guard,
+    pub(super) receiver: Rc<dyn Receiver>,
+    /// The failures of accepted connections before it is known which node has dialled.
+    pub(super) failures: Failures,
+    entries: RefCell<BTreeMap<NodeId, Entry>>,
+    handshakes: RefCell<VecDeque<(ConnectionId, Task)>>,
+    last_id: Cell<u64>,
+}
+
+impl Peers {
+    pub(super) fn new(settings: LinkSettings, guard: Guard, receiver: Rc<dyn Receiver>) -> Peers {
+        Peers {
+            settings,
+            guard,
+            receiver,
+            failures: Failures::default(),
+            entries: RefCell::default(),
+            handshakes: RefCell::default(),
+            last_id: Cell::new(0),
+        }
+    }
+
+    /// Removes the peers that are not in `addresses`, and adds those that are new by `sender`'s task. A peer with
+    /// another address is a new one.
+    pub(super) fn set(&self, addresses: &[(NodeId, String)], sender: impl Fn(Rc<Peer>) -> Task) {
+        let mut entries = self.entries.borrow_mut();
+        entries.retain(|node, entry| addresses.iter().any(|(other, at)| (other, at) == (node, &entry.peer.address)));
+        for (node, address) in addresses.iter().filter(|(node, _)| *node != self.settings.node) {
+            entries.entry(*node).or_insert_with(|| {
+                let peer = Rc::new(Peer {
+                    node: *node,
+                    address: address.clone(),
+                    queue: Queue::default(),
+                    sending: ConnectionRecord::default(),
+                    receiving: ConnectionRecord::default(),
+                });
+                Entry { peer: Rc::clone(&peer), _sender: sender(peer), reader: None }
+            });
+        }
+    }
+
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        self.entries.borrow().contains_key(&node)
+    }
+
+    /// Queues a message for its peer; a message to another node is dropped.
+    pub(super) fn send(&self, message: Message) {
+        if let Some(entry) = self.entries.borrow().get(&message.to) {
+            entry.peer.queue.push(message);
+        }
+    }
+
+    pub(super) fn facts(&self) -> Vec<PeerFacts> {
+        let facts = |entry: &Entry| PeerFacts {
+            node: entry.peer.node,
+            address: entry.peer.address.clone(),
+            sending: entry.peer.sending.facts(),
+            receiving: entry.peer.receiving.facts(),
+            dropped: entry.peer.queue.dropped(),
+        };
+        self.entries.borrow().values().map(facts).collect()
+    }
+
+    /// Starts the task of an accepted connection. Closes the oldest handshake if there are too many.
+    pub(super) fn begin_handshake(&self, task: impl FnOnce(ConnectionId) -> Task) {
+        let id = ConnectionId(self.last_id.get() + 1);
+        self.last_id.set(id.0);
+        let mut handshakes = self.handshakes.borrow_mut();
+        handshakes.push_back((id, task(id)));
+        if handshakes.len() > HANDSHAKES_MAX {
+            handshakes.pop_front();
+        }
+    }
+
+    /// Makes a connection, whose handshake is over, the one that `node` sends on. An older one is closed: the peer has
+    /// given it up. Returns `None`, and ends the task of the connection, if the node is no peer any more.
+    pub(super) fn adopt(&self, id: ConnectionId, node: NodeId) -> Option<Rc<Peer>> {
+        let task = self.end_handshake(id)?;
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(&node)?;
+        entry.reader = Some((id, task));
+        Some(Rc::clone(&entry.peer))
+    }
+
+    /// Takes the task of a connection out of those in a handshake.
+    pub(super) fn end_handshake(&self, id: ConnectionId) -> Option<Task> {
+        let mut handshakes = self.handshakes.borrow_mut();
+        let at = handshakes.iter().position(|(other, _)| *other == id)?;
+        handshakes.remove(at).map(|(_, task)| task)
+    }
+
+    /// Ends all tasks.
+    pub(super) fn close(&self) {
+        self.entries.borrow_mut().clear();
+        self.handshakes.borrow_mut().clear();
+    }
+}

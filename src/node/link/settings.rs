@@ -1,0 +1,120 @@
+//! What a node says about itself, and how its links behave.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::limits::{
+    CONNECT_MAX, HANDSHAKE_MAX, KEEP_ALIVE_EVERY, RETRY_FIRST, RETRY_MAX, SILENCE_MAX, SOUND_AFTER, STALL_MAX,
+};
+use crate::log::replicated::types::{GroupId, NodeId};
+
+/// The versions of the protocol between nodes that this program speaks: greetings, frames and messages.
+pub(crate) const PROTOCOL: VersionRange = VersionRange { oldest: 1, newest: 1 };
+
+/// The settings of all links of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSettings {
+    pub(crate) group: GroupId,
+    pub(crate) node: NodeId,
+    pub(crate) history: HistoryId,
+    pub(crate) versions: Versions,
+    pub(crate) security: Security,
+    pub(crate) deadlines: Deadlines,
+}
+
+/// Random bytes drawn when a group first starts. Nodes of two groups with the same numbers and the same secret, such
+/// as a copy for tests, must not take each other for their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryId(pub(crate) [u8; 16]);
+
+impl HistoryId {
+    /// A node that has no data yet.
+    pub(crate) const UNKNOWN: HistoryId = HistoryId([0; 16]);
+
+    pub(super) fn is_other_than(self, other: HistoryId) -> bool {
+        self != other && ![self, other].contains(&HistoryId::UNKNOWN)
+    }
+}
+
+/// How nodes prove to each other that they belong together.
+#[derive(Clone, Debug)]
+pub(crate) enum Security {
+    /// Not at all: only between processes of one machine.
+    Plain,
+    /// All nodes know one secret, which is in this file.
+    Secret(PathBuf),
+    /// Each node has a certificate of the same authority. The files are PEM. A node that is dialled must be certified
+    /// for the host of its address.
+    Certificates { certificate: PathBuf, key: PathBuf, authority: PathBuf },
+}
+
+/// Versions that a program understands, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionRange {
+    pub(crate) oldest: u16,
+    pub(crate) newest: u16,
+}
+
+impl VersionRange {
+    /// Returns the newest version in both ranges.
+    pub(super) fn common(self, other: VersionRange) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(f, "{}", self.newest),
+            false => write!(f, "{} to {}", self.oldest, self.newest),
+        }
+    }
+}
+
+/// The versions of everything that two nodes must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) protocol: VersionRange,
+    /// The bodies of blocks.
+    pub(crate) log: VersionRange,
+    /// The effects in them.
+    pub(crate) effects: VersionRange,
+}
+
+/// The newest versions that both ends of a connection understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    pub(crate) protocol: u16,
+    pub(crate) log: u16,
+    pub(crate) effects: u16,
+}
+
+/// The times of a link; `limits.rs` has the reason of each. Tests shorten them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) connect: Duration,
+    pub(crate) handshake: Duration,
+    pub(crate) stall: Duration,
+    pub(crate) keep_alive: Duration,
+    pub(crate) silence: Duration,
+    pub(crate) retry_first: Duration,
+    pub(crate) retry_max: Duration,
+    pub(crate) sound_after: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines {
+            connect: CONNECT_MAX,
+            handshake: HANDSHAKE_MAX,
+            stall: STALL_MAX,
+            keep_alive: KEEP_ALIVE_EVERY,
+            silence: SILENCE_MAX,
+            retry_first: RETRY_FIRST,
+            retry_max: RETRY_MAX,
+            sound_after: SOUND_AFTER,
+        }
+    }
+}
