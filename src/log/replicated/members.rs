@@ -91,6 +91,11 @@ impl History {
     /// The history of a node that has no data yet.
     pub(crate) const UNKNOWN: History = History([0; 16]);
 
+    /// Whether both are known and differ.
+    pub(crate) fn is_other_than(self, other: History) -> bool {
+        self != other && ![self, other].contains(&History::UNKNOWN)
+    }
+
     fn of(founders: &BTreeMap<NodeId, Home>) -> History {
         let mut hash = Sha256::new_with_prefix(b"tidegate history ");
         for (node, home) in founders {

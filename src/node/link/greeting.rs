@@ -5,27 +5,30 @@
 //! | 0 | 8 | `TIDEGATE` |
 //! | 8 | 2 | bytes that follow; a later version may append fields, which this one passes over |
 //! | 10 | 1 | purpose of the connection: 1 messages |
-//! | 11 | 1 | verdict, in the answer: 0 welcome, 1 not a peer, 2 another purpose |
+//! | 11 | 1 | verdict, in the answer: 0 welcome, 1 not a peer, 2 another purpose, 3 another birth |
 //! | 12 | 12 | oldest and newest version of the protocol, of the log and of the effects, 2 bytes each |
 //! | 24 | 4 | group |
 //! | 28 | 8 | node that speaks |
 //! | 36 | 8 | node that it means to speak to |
-//! | 44 | 16 | history of the group; zeros while unknown |
+//! | 44 | 8 | birth of the node that speaks |
+//! | 52 | 16 | history of the group; zeros while unknown |
 //!
 //! All numbers are little-endian. Both ends compare the two greetings in the same way, so both know why they do not fit
 //! and can say so. Only what one end alone can know is told by the verdict.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use super::limits::GREETING_MAX_BYTES;
-use super::settings::{Agreed, HistoryId, LinkSettings, VersionRange, Versions};
+use super::settings::{Agreed, Identity, LinkSettings, VersionRange, Versions};
+use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
 
 const MAGIC: [u8; 8] = *b"TIDEGATE";
 
 /// Bytes up to the length, and bytes that this version knows behind it.
 pub(super) const HEAD_BYTES: usize = 10;
-const BODY_BYTES: usize = 50;
+const BODY_BYTES: usize = 58;
 
 /// The purpose of a connection that carries messages of consensus.
 pub(super) const MESSAGES: u8 = 1;
@@ -39,6 +42,8 @@ pub(crate) enum GreetingError {
     Length(usize),
     #[error("the greeting names node 0")]
     Node,
+    #[error("the greeting states no birth")]
+    Birth,
 }
 
 /// Why two nodes can't talk. The text is right at both ends.
@@ -63,6 +68,7 @@ pub(crate) enum Verdict {
     Welcome,
     NoPeer,
     Purpose,
+    Birth,
     /// A reason of a later version.
     Unknown(u8),
 }
@@ -73,12 +79,13 @@ impl Verdict {
             Verdict::Welcome => 0,
             Verdict::NoPeer => 1,
             Verdict::Purpose => 2,
+            Verdict::Birth => 3,
             Verdict::Unknown(code) => code,
         }
     }
 
     fn of(code: u8) -> Verdict {
-        let known = [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose];
+        let known = [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose, Verdict::Birth];
         known.into_iter().find(|verdict| verdict.code() == code).unwrap_or(Verdict::Unknown(code))
     }
 }
@@ -89,6 +96,10 @@ impl fmt::Display for Verdict {
             Verdict::Welcome => f.write_str("welcome"),
             Verdict::NoPeer => f.write_str("it does not count the dialling node among its peers"),
             Verdict::Purpose => f.write_str("it does not know the purpose of the connection"),
+            Verdict::Birth => f.write_str(
+                "the directory of the node that was refused is not the one that joined the group: remove that node from \
+                 the group, and let it join again under a new number",
+            ),
             Verdict::Unknown(code) => write!(f, "reason {code}, which this version of Tidegate does not know"),
         }
     }
@@ -103,14 +114,14 @@ pub(super) struct Greeting {
     group: GroupId,
     pub(super) from: NodeId,
     to: NodeId,
-    history: HistoryId,
+    pub(super) identity: Identity,
 }
 
 impl Greeting {
     /// Returns the greeting of this node to another.
-    pub(super) fn of(settings: &LinkSettings, to: NodeId, verdict: Verdict) -> Greeting {
-        let LinkSettings { group, node, history, versions, .. } = *settings;
-        Greeting { purpose: MESSAGES, verdict, versions, group, from: node, to, history }
+    pub(super) fn of(settings: &LinkSettings, identity: Identity, to: NodeId, verdict: Verdict) -> Greeting {
+        let LinkSettings { group, node, versions, .. } = *settings;
+        Greeting { purpose: MESSAGES, verdict, versions, group, from: node, to, identity }
     }
 
     /// Compares the greeting of this node with that of the other end.
@@ -123,7 +134,7 @@ impl Greeting {
         if self.group != theirs.group {
             return Err(Mismatch::Group { own: self.group, node, theirs: theirs.group });
         }
-        if self.history.is_other_than(theirs.history) {
+        if self.identity.history.is_other_than(theirs.identity.history) {
             return Err(Mismatch::History(node));
         }
         for (meant, is) in [(self.to, theirs.from), (theirs.to, self.from)] {
@@ -147,7 +158,8 @@ impl Greeting {
         bytes.extend(self.group.0.to_le_bytes());
         bytes.extend(self.from.get().to_le_bytes());
         bytes.extend(self.to.get().to_le_bytes());
-        bytes.extend(self.history.0);
+        bytes.extend(self.identity.birth.0.get().to_le_bytes());
+        bytes.extend(self.identity.history.0);
         bytes
     }
 
@@ -174,8 +186,9 @@ impl Greeting {
         let group = GroupId(u32::from_le_bytes(take(&mut rest)));
         let mut node = || NodeId::new(u64::from_le_bytes(take(&mut rest))).ok_or(GreetingError::Node);
         let (from, to) = (node()?, node()?);
-        let history = HistoryId(take(&mut rest));
-        Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, history })
+        let birth = NonZeroU64::new(u64::from_le_bytes(take(&mut rest))).ok_or(GreetingError::Birth)?;
+        let identity = Identity { birth: Birth(birth), history: History(take(&mut rest)) };
+        Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, identity })
     }
 }
 
@@ -199,6 +212,10 @@ mod tests {
         VersionRange { oldest, newest }
     }
 
+    fn identity(history: u8) -> Identity {
+        Identity { birth: Birth(NonZeroU64::MAX), history: History([history; 16]) }
+    }
+
     fn greeting(from: u64, to: u64) -> Greeting {
         Greeting {
             purpose: MESSAGES,
@@ -207,7 +224,7 @@ mod tests {
             group: GroupId(7),
             from: node(from),
             to: node(to),
-            history: HistoryId::UNKNOWN,
+            identity: identity(0),
         }
     }
 
@@ -218,14 +235,17 @@ mod tests {
 
     #[test]
     fn a_greeting_is_read_as_it_was_written() {
-        for verdict in [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose, Verdict::Unknown(9)] {
-            let greeting = Greeting { verdict, history: HistoryId([5; 16]), ..greeting(1, 2) };
+        for verdict in [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose, Verdict::Birth, Verdict::Unknown(9)] {
+            let greeting = Greeting { verdict, identity: identity(5), ..greeting(1, 2) };
             assert_eq!(parse(&greeting.bytes()), Ok(greeting));
         }
         let mut bytes = greeting(1, 2).bytes();
         assert_eq!(bytes.len(), HEAD_BYTES + BODY_BYTES);
         bytes[28..36].fill(0);
         assert_eq!(parse(&bytes), Err(GreetingError::Node));
+        let mut bytes = greeting(1, 2).bytes();
+        bytes[44..52].fill(0);
+        assert_eq!(parse(&bytes), Err(GreetingError::Birth));
     }
 
     #[test]
@@ -288,8 +308,8 @@ mod tests {
 
     #[test]
     fn a_history_fits_itself_and_one_that_is_unknown() {
-        let with = |bytes| Greeting { history: HistoryId([bytes; 16]), ..greeting(1, 2) };
-        let theirs = |bytes| Greeting { history: HistoryId([bytes; 16]), ..greeting(2, 1) };
+        let with = |bytes| Greeting { identity: identity(bytes), ..greeting(1, 2) };
+        let theirs = |bytes| Greeting { identity: identity(bytes), ..greeting(2, 1) };
         assert!(with(5).agree(&theirs(5)).is_ok() && with(5).agree(&theirs(0)).is_ok());
         assert!(with(0).agree(&theirs(5)).is_ok() && with(0).agree(&theirs(0)).is_ok());
         assert_eq!(with(5).agree(&theirs(6)), Err(Mismatch::History(node(2))));

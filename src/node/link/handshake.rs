@@ -4,40 +4,45 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::LinkError;
 use super::greeting::{Greeting, HEAD_BYTES, MESSAGES, Verdict};
+use super::peers::Peers;
 use super::security::Stream;
-use super::settings::{Agreed, LinkSettings};
+use super::settings::{Agreed, Identity};
 use crate::log::replicated::types::NodeId;
 
+/// What the other end of a connection has said in its greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Greeted {
+    pub(crate) node: NodeId,
+    pub(crate) identity: Identity,
+    pub(crate) agreed: Agreed,
+}
+
 /// Greets the node `to` on a connection that this node has dialled.
-pub(super) async fn greet(stream: &mut Stream, settings: &LinkSettings, to: NodeId) -> Result<Agreed, LinkError> {
-    let own = Greeting::of(settings, to, Verdict::Welcome);
+pub(super) async fn greet(stream: &mut Stream, peers: &Peers, to: NodeId) -> Result<Greeted, LinkError> {
+    let own = Greeting::of(&peers.settings, peers.identity.get(), to, Verdict::Welcome);
     write(stream, &own).await?;
     let theirs = read(stream).await?;
     let agreed = own.agree(&theirs)?;
-    match theirs.verdict {
-        Verdict::Welcome => Ok(agreed),
-        verdict => Err(LinkError::Refused(verdict)),
+    match (theirs.verdict, peers.judge(to, theirs.identity.birth)) {
+        (Verdict::Welcome, Verdict::Welcome) => Ok(Greeted { node: to, identity: theirs.identity, agreed }),
+        (Verdict::Welcome, own) => Err(LinkError::Refuses(own)),
+        (verdict, _) => Err(LinkError::Refused(verdict)),
     }
 }
 
-/// Answers a node that has dialled this one. `is_peer` says whether it is welcome.
-pub(super) async fn answer(
-    stream: &mut Stream,
-    settings: &LinkSettings,
-    is_peer: impl FnOnce(NodeId) -> bool,
-) -> Result<(NodeId, Agreed), LinkError> {
+/// Answers a node that has dialled this one.
+pub(super) async fn answer(stream: &mut Stream, peers: &Peers) -> Result<Greeted, LinkError> {
     let theirs = read(stream).await?;
     let verdict = match theirs.purpose {
-        MESSAGES if is_peer(theirs.from) => Verdict::Welcome,
-        MESSAGES => Verdict::NoPeer,
+        MESSAGES => peers.judge(theirs.from, theirs.identity.birth),
         _ => Verdict::Purpose,
     };
-    let own = Greeting::of(settings, theirs.from, verdict);
+    let own = Greeting::of(&peers.settings, peers.identity.get(), theirs.from, verdict);
     // Before any refusal, so that the other end learns the reason, too.
     write(stream, &own).await?;
     let agreed = own.agree(&theirs)?;
     match verdict {
-        Verdict::Welcome => Ok((theirs.from, agreed)),
+        Verdict::Welcome => Ok(Greeted { node: theirs.from, identity: theirs.identity, agreed }),
         verdict => Err(LinkError::Refuses(verdict)),
     }
 }

@@ -39,13 +39,14 @@ use std::rc::Rc;
 use tokio::net::{TcpListener, lookup_host};
 
 use crate::consensus::message::Message;
-use crate::log::replicated::types::NodeId;
+use crate::log::replicated::members::History;
 use error::StartError;
 use facts::PeerFacts;
 use peers::{Peers, Task};
 use security::Guard;
-use settings::LinkSettings;
+use settings::{Identity, LinkSettings, PeerHome};
 
+pub(crate) use handshake::Greeted;
 pub(crate) use peers::Receiver;
 
 /// The links of a node. They end when this is dropped.
@@ -81,9 +82,14 @@ impl Links {
         self.address
     }
 
-    /// Sets the peers and their addresses, each a host and a port. This node itself is passed over. New peers are
-    /// dialled; the links with those that are gone, or have moved, are closed without a word to the receiver.
-    pub(crate) fn set_peers(&self, peers: &[(NodeId, String)]) {
+    /// Tells the history of the group to nodes that are greeted from now on.
+    pub(crate) fn set_history(&self, history: History) {
+        self.peers.identity.set(Identity { history, ..self.peers.identity.get() });
+    }
+
+    /// Sets the peers. This node itself is passed over. New peers are dialled; the links with those that are gone, or
+    /// have moved, are closed without a word to the receiver. What is said of births holds for new connections.
+    pub(crate) fn set_peers(&self, peers: &[PeerHome]) {
         self.peers.set(peers, |peer| Task::spawn(sending::serve(Rc::clone(&self.peers), peer)));
     }
 

@@ -10,11 +10,14 @@ use std::rc::Rc;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::facts::{ConnectionRecord, Failures, PeerFacts};
+use super::greeting::Verdict;
+use super::handshake::Greeted;
 use super::limits::HANDSHAKES_MAX;
 use super::queue::Queue;
 use super::security::Guard;
-use super::settings::{Agreed, LinkSettings};
+use super::settings::{Identity, LinkSettings, PeerHome};
 use crate::consensus::message::Message;
+use crate::log::replicated::members::Birth;
 use crate::log::replicated::types::NodeId;
 
 /// The part of the node that gets the messages of its peers. Its methods may send messages and change the peers.
@@ -22,8 +25,11 @@ pub(crate) trait Receiver {
     /// A message has come from `peer`, which has proved that it is a node of the group.
     fn received(&self, peer: NodeId, message: Message);
 
+    /// A node has shaken hands, on either of the two connections with it.
+    fn greeted(&self, greeted: &Greeted);
+
     /// Messages to `peer` are sent from now on.
-    fn connected(&self, peer: NodeId, agreed: Agreed);
+    fn connected(&self, peer: NodeId);
 
     /// Messages to `peer` are dropped from now on, and some of those before may be lost.
     fn disconnected(&self, peer: NodeId);
@@ -53,6 +59,8 @@ pub(super) struct Peer {
     pub(super) node: NodeId,
     /// Host and port. A peer that moves becomes a new one.
     pub(super) address: String,
+    /// The directory that it must have, if that is known.
+    birth: Cell<Option<Birth>>,
     pub(super) queue: Queue,
     pub(super) sending: ConnectionRecord,
     pub(super) receiving: ConnectionRecord,
@@ -69,6 +77,7 @@ struct Entry {
 /// See the module's header.
 pub(super) struct Peers {
     pub(super) settings: LinkSettings,
+    pub(super) identity: Cell<Identity>,
     pub(super) guard: Guard,
     pub(super) receiver: Rc<dyn Receiver>,
     /// The failures of accepted connections before it is known which node has dialled.
@@ -81,6 +90,7 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(settings: LinkSettings, guard: Guard, receiver: Rc<dyn Receiver>) -> Peers {
         Peers {
+            identity: Cell::new(settings.identity),
             settings,
             guard,
             receiver,
@@ -91,27 +101,35 @@ impl Peers {
         }
     }
 
-    /// Removes the peers that are not in `addresses`, and adds those that are new by `sender`'s task. A peer with
-    /// another address is a new one.
-    pub(super) fn set(&self, addresses: &[(NodeId, String)], sender: impl Fn(Rc<Peer>) -> Task) {
+    /// Removes the peers that are not in `homes`, and adds those that are new by `sender`'s task. A peer with another
+    /// address is a new one.
+    pub(super) fn set(&self, homes: &[PeerHome], sender: impl Fn(Rc<Peer>) -> Task) {
         let mut entries = self.entries.borrow_mut();
-        entries.retain(|node, entry| addresses.iter().any(|(other, at)| (other, at) == (node, &entry.peer.address)));
-        for (node, address) in addresses.iter().filter(|(node, _)| *node != self.settings.node) {
-            entries.entry(*node).or_insert_with(|| {
+        entries
+            .retain(|node, entry| homes.iter().any(|home| (home.node, &home.address) == (*node, &entry.peer.address)));
+        for home in homes.iter().filter(|home| home.node != self.settings.node) {
+            let entry = entries.entry(home.node).or_insert_with(|| {
                 let peer = Rc::new(Peer {
-                    node: *node,
-                    address: address.clone(),
+                    node: home.node,
+                    address: home.address.clone(),
+                    birth: Cell::default(),
                     queue: Queue::default(),
                     sending: ConnectionRecord::default(),
                     receiving: ConnectionRecord::default(),
                 });
                 Entry { peer: Rc::clone(&peer), _sender: sender(peer), reader: None }
             });
+            entry.peer.birth.set(home.birth);
         }
     }
 
-    pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.entries.borrow().contains_key(&node)
+    /// Judges a node by the birth that it states.
+    pub(super) fn judge(&self, node: NodeId, birth: Birth) -> Verdict {
+        match self.entries.borrow().get(&node).map(|entry| entry.peer.birth.get()) {
+            None => Verdict::NoPeer,
+            Some(expected) if expected.is_some_and(|expected| expected != birth) => Verdict::Birth,
+            Some(_) => Verdict::Welcome,
+        }
     }
 
     /// Queues a message for its peer; a message to another node is dropped.

@@ -12,12 +12,11 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame::FrameReader;
-use super::handshake::answer;
+use super::handshake::{Greeted, answer};
 use super::limits::ACCEPT_RETRY;
 use super::peers::{ConnectionId, Peer, Peers, Task};
 use super::security::Stream;
 use crate::consensus::codec::decode;
-use crate::log::replicated::types::NodeId;
 
 /// Accepts connections for as long as the task lives.
 pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
@@ -27,7 +26,7 @@ pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
                 let peers = Rc::clone(&peers);
                 Task::spawn(async move {
                     match shake_hands(&peers, socket).await {
-                        Ok((stream, node)) => serve(&peers, id, node, stream).await,
+                        Ok((stream, greeted)) => serve(&peers, id, &greeted, stream).await,
                         Err(error) => {
                             if peers.failures.add(&error) {
                                 tracing::warn!("{address} can't be received from: {error}");
@@ -48,21 +47,23 @@ pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
     }
 }
 
-async fn shake_hands(peers: &Peers, socket: TcpStream) -> Result<(Stream, NodeId), LinkError> {
+async fn shake_hands(peers: &Peers, socket: TcpStream) -> Result<(Stream, Greeted), LinkError> {
     let shake_hands = async {
         socket.set_nodelay(true)?;
         let mut stream = peers.guard.accepted(socket).await?;
-        let (node, _) = answer(&mut stream, &peers.settings, |node| peers.contains(node)).await?;
-        Ok((stream, node))
+        let greeted = answer(&mut stream, peers).await?;
+        Ok((stream, greeted))
     };
     let done = timeout(peers.settings.deadlines.handshake, shake_hands).await;
     done.map_err(|_| LinkError::Late("the handshake"))?
 }
 
 /// Reads what a node sends until the connection ends.
-async fn serve(peers: &Peers, id: ConnectionId, node: NodeId, mut stream: Stream) {
+async fn serve(peers: &Peers, id: ConnectionId, greeted: &Greeted, mut stream: Stream) {
+    let node = greeted.node;
     let Some(peer) = peers.adopt(id, node) else { return };
     peer.receiving.connected();
+    peers.receiver.greeted(greeted);
     let Err(error) = receive(peers, &peer, &mut stream).await;
     if peer.receiving.ended(&error, peers.settings.deadlines.sound_after).is_news {
         tracing::warn!("node {node} ({}) can't be received from: {error}", peer.address);

@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame;
-use super::handshake::greet;
+use super::handshake::{Greeted, greet};
 use super::limits::WRITE_BATCH_BYTES;
 use super::peers::{Peer, Peers};
 use super::security::Stream;
-use super::settings::{Agreed, Deadlines};
+use super::settings::Deadlines;
 use crate::base::rng::Rng;
 use crate::consensus::codec::encode;
 
@@ -42,18 +42,19 @@ pub(super) async fn serve(peers: Rc<Peers>, peer: Rc<Peer>) {
 }
 
 async fn connect_and_send(peers: &Peers, peer: &Peer) -> Result<Infallible, LinkError> {
-    let (mut stream, agreed) = connect(peers, peer).await?;
+    let (mut stream, greeted) = connect(peers, peer).await?;
     tracing::info!("node {} ({}) is connected", peer.node, peer.address);
     peer.sending.connected();
     peer.queue.open();
-    peers.receiver.connected(peer.node, agreed);
+    peers.receiver.greeted(&greeted);
+    peers.receiver.connected(peer.node);
     let ended = send(peers, peer, &mut stream).await;
     peer.queue.close();
     peers.receiver.disconnected(peer.node);
     ended
 }
 
-async fn connect(peers: &Peers, peer: &Peer) -> Result<(Stream, Agreed), LinkError> {
+async fn connect(peers: &Peers, peer: &Peer) -> Result<(Stream, Greeted), LinkError> {
     let Deadlines { connect, handshake, stall, .. } = peers.settings.deadlines;
     let socket = timeout(connect, dial(peers, &peer.address)).await.map_err(|_| LinkError::Late("connecting"))??;
     socket.set_nodelay(true)?;
@@ -61,8 +62,8 @@ async fn connect(peers: &Peers, peer: &Peer) -> Result<(Stream, Agreed), LinkErr
     SockRef::from(&socket).set_tcp_user_timeout(Some(stall))?;
     let shake_hands = async {
         let mut stream = peers.guard.dialled(socket, &peer.address).await?;
-        let agreed = greet(&mut stream, &peers.settings, peer.node).await?;
-        Ok((stream, agreed))
+        let greeted = greet(&mut stream, peers, peer.node).await?;
+        Ok((stream, greeted))
     };
     timeout(handshake, shake_hands).await.map_err(|_| LinkError::Late("the handshake"))?
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::limits::{
     CONNECT_MAX, HANDSHAKE_MAX, KEEP_ALIVE_EVERY, RETRY_FIRST, RETRY_MAX, SILENCE_MAX, SOUND_AFTER, STALL_MAX,
 };
+use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
 
 /// The versions of the protocol between nodes that this program speaks: greetings, frames and messages.
@@ -17,24 +18,27 @@ pub(crate) const PROTOCOL: VersionRange = VersionRange { oldest: 1, newest: 1 };
 pub(crate) struct LinkSettings {
     pub(crate) group: GroupId,
     pub(crate) node: NodeId,
-    pub(crate) history: HistoryId,
+    pub(crate) identity: Identity,
     pub(crate) versions: Versions,
     pub(crate) security: Security,
     pub(crate) deadlines: Deadlines,
 }
 
-/// Random bytes drawn when a group first starts. Nodes of two groups with the same numbers and the same secret, such
-/// as a copy for tests, must not take each other for their own.
+/// What distinguishes a node and its group from others with the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HistoryId(pub(crate) [u8; 16]);
+pub(crate) struct Identity {
+    pub(crate) birth: Birth,
+    pub(crate) history: History,
+}
 
-impl HistoryId {
-    /// A node that has no data yet.
-    pub(crate) const UNKNOWN: HistoryId = HistoryId([0; 16]);
-
-    pub(super) fn is_other_than(self, other: HistoryId) -> bool {
-        self != other && ![self, other].contains(&HistoryId::UNKNOWN)
-    }
+/// Where a peer is to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerHome {
+    pub(crate) node: NodeId,
+    /// Host and port.
+    pub(crate) address: String,
+    /// The directory that it must have, if that is known.
+    pub(crate) birth: Option<Birth>,
 }
 
 /// How nodes prove to each other that they belong together.

@@ -66,7 +66,7 @@ fn a_greeting_that_comes_byte_by_byte_has_one_deadline() {
         let mut impatient = settings(2);
         impatient.deadlines.handshake = Duration::from_millis(300);
         let two = Node::start(impatient).await;
-        let greeting = Greeting::of(&settings(1), node(2), Verdict::Welcome).bytes();
+        let greeting = Greeting::of(&settings(1), settings(1).identity, node(2), Verdict::Welcome).bytes();
         let mut stream = TcpStream::connect(two.address()).await.unwrap();
         let begin = Instant::now();
         for byte in greeting.iter().cycle() {

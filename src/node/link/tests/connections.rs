@@ -15,7 +15,7 @@ use crate::consensus::codec::encode;
 /// Dials a node as node 1 would, and reads its answer.
 async fn dial_as_node_1(two: &Node) -> TcpStream {
     let mut stream = TcpStream::connect(two.address()).await.unwrap();
-    let greeting = Greeting::of(&settings(1), node(2), Verdict::Welcome).bytes();
+    let greeting = Greeting::of(&settings(1), settings(1).identity, node(2), Verdict::Welcome).bytes();
     stream.write_all(&greeting).await.unwrap();
     stream.read_exact(&mut vec![0; greeting.len()]).await.unwrap();
     stream
@@ -24,7 +24,7 @@ async fn dial_as_node_1(two: &Node) -> TcpStream {
 /// Accepts a connection as node 2 would, and answers its greeting.
 async fn accept_as_node_2(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.unwrap();
-    let greeting = Greeting::of(&settings(2), node(1), Verdict::Welcome).bytes();
+    let greeting = Greeting::of(&settings(2), settings(2).identity, node(1), Verdict::Welcome).bytes();
     stream.read_exact(&mut vec![0; greeting.len()]).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
     stream
@@ -73,10 +73,10 @@ fn a_node_that_comes_back_is_connected_again() {
         until("a message", || !two.messages().is_empty()).await;
         assert_eq!(two.messages(), [heartbeat(2)]);
         let agreed = Agreed { protocol: 1, log: 1, effects: 1 };
-        let connected = || Told::Connected(node(2), agreed);
-        let told = one.told.0.take();
-        let told: Vec<_> = told.into_iter().filter(|told| !matches!(told, Told::Message(..))).collect();
-        assert_eq!(told, [connected(), Told::Disconnected(node(2)), connected()]);
+        let (greeted, connected) = (|| Told::Greeted(node(2), agreed), || Told::Connected(node(2)));
+        let mut told = one.told.0.take();
+        told.dedup();
+        assert_eq!(told, [greeted(), connected(), Told::Disconnected(node(2)), greeted(), connected()]);
     });
 }
 
@@ -85,7 +85,7 @@ fn peers_are_closed_when_they_are_gone_or_have_moved() {
     run(async {
         let (one, two) = pair(settings(1), settings(2)).await;
         until("connected", || one.is_connected() && two.is_connected() && one.is_received_from()).await;
-        one.links.set_peers(&[(node(1), one.address())]);
+        one.set_peer(1, &one.address());
         assert!(one.links.facts().is_empty(), "a node is not its own peer");
         until("lost", || !two.is_connected() && !two.is_received_from()).await;
         until("refused", || two.failure().contains("it does not count the dialling node among its peers")).await;

@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 
 use tokio::task::LocalSet;
 
-use super::settings::{Agreed, Deadlines, HistoryId, LinkSettings, PROTOCOL, Security, VersionRange, Versions};
-use super::{Links, Receiver};
+use super::settings::{
+    Agreed, Deadlines, Identity, LinkSettings, PROTOCOL, PeerHome, Security, VersionRange, Versions,
+};
+use super::{Greeted, Links, Receiver};
 use crate::consensus::message::{Body, Message, Round, SentEntry};
 use crate::log::replicated::block::tests::block;
 use crate::log::replicated::entry::Payload;
-use crate::log::replicated::types::{GroupId, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term};
+use crate::log::replicated::members::tests::{home_of, of_voters};
+use crate::log::replicated::members::{History, MemberChange, Members};
+use crate::log::replicated::types::{GroupId, Index, Link, Mark, NodeId, Position, Term};
 
 fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
@@ -52,7 +56,7 @@ fn every_kind() -> Vec<Message> {
     let entries: Vec<_> = payloads.map(|payload| SentEntry { term: Term(2), payload }).into();
     let round = Some(Round { term: Term(3), number: 9 });
     let at = Position { index: Index(4), term: Term(1), link: Link::default() };
-    let members = Members { voters: vec![node(1), node(2)], learners: vec![node(3)] };
+    let members = Members { learners: vec![node(3)], ..of_voters(&[node(1), node(2)]) };
     let bodies = vec![
         Body::Append { after: place, entries, committed },
         Body::Append { after: place, entries: Vec::new(), committed },
@@ -72,7 +76,8 @@ fn every_kind() -> Vec<Message> {
 #[derive(Debug, PartialEq)]
 enum Told {
     Message(NodeId, Message),
-    Connected(NodeId, Agreed),
+    Greeted(NodeId, Agreed),
+    Connected(NodeId),
     Disconnected(NodeId),
 }
 
@@ -84,8 +89,12 @@ impl Receiver for Recorder {
         self.0.borrow_mut().push(Told::Message(peer, message));
     }
 
-    fn connected(&self, peer: NodeId, agreed: Agreed) {
-        self.0.borrow_mut().push(Told::Connected(peer, agreed));
+    fn greeted(&self, greeted: &Greeted) {
+        self.0.borrow_mut().push(Told::Greeted(greeted.node, greeted.agreed));
+    }
+
+    fn connected(&self, peer: NodeId) {
+        self.0.borrow_mut().push(Told::Connected(peer));
     }
 
     fn disconnected(&self, peer: NodeId) {
@@ -116,7 +125,7 @@ impl Node {
 
     /// Makes a node, by its number, the only peer.
     fn set_peer(&self, number: u64, address: &str) {
-        self.links.set_peers(&[(node(number), address.to_owned())]);
+        self.links.set_peers(&[PeerHome { node: node(number), address: address.to_owned(), birth: None }]);
     }
 
     fn is_connected(&self) -> bool {
@@ -151,7 +160,7 @@ fn settings(number: u64) -> LinkSettings {
     LinkSettings {
         group: GroupId(0),
         node: node(number),
-        history: HistoryId::UNKNOWN,
+        identity: Identity { birth: home_of(node(number)).birth, history: History::UNKNOWN },
         versions: Versions { protocol: PROTOCOL, log: range, effects: range },
         security: Security::Plain,
         deadlines: Deadlines {

@@ -113,17 +113,47 @@ fn nodes_with_different_proofs_do_not_talk() {
     });
 }
 
+fn of_history(number: u64, history: u8) -> LinkSettings {
+    let settings = settings(number);
+    LinkSettings { identity: Identity { history: History([history; 16]), ..settings.identity }, ..settings }
+}
+
+#[test]
+fn a_node_with_another_directory_than_the_one_that_joined_is_refused_by_both_ends() {
+    run(async {
+        let (one, two) = (Node::start(settings(1)).await, Node::start(settings(2)).await);
+        let home = |number: u64, at: &Node, birth: u64| PeerHome {
+            node: node(number),
+            address: at.address(),
+            birth: Some(home_of(node(birth)).birth),
+        };
+        one.links.set_peers(&[home(2, &two, 3)]);
+        two.links.set_peers(&[home(1, &one, 1)]);
+        until("both were refused", || !one.failure().is_empty() && !two.failure().is_empty()).await;
+        assert!(one.failure().starts_with("refused the connection: the directory"), "{}", one.failure());
+        assert!(two.failure().starts_with("the other node refused the connection: the directory"), "{}", two.failure());
+        assert!(one.told.0.borrow().is_empty());
+        assert!(!two.told.0.borrow().contains(&Told::Connected(node(1))));
+        one.links.set_peers(&[home(2, &two, 2)]);
+        until("they are connected", || one.is_connected() && two.is_connected()).await;
+    });
+}
+
 #[test]
 fn nodes_of_other_groups_numbers_and_versions_do_not_talk() {
     run(async {
         let refused = async |change: &dyn Fn(&mut LinkSettings)| {
             let mut two = settings(2);
             change(&mut two);
-            let [one, _] = refused(LinkSettings { history: HistoryId([1; 16]), ..settings(1) }, two).await;
+            let [one, _] = refused(of_history(1, 1), two).await;
             one
         };
         assert!(refused(&|two| two.group = GroupId(4)).await.contains("node 2 belongs to group 4"));
-        assert!(refused(&|two| two.history = HistoryId([2; 16])).await.contains("another group with the same number"));
+        assert!(
+            refused(&|two| two.identity = of_history(2, 2).identity)
+                .await
+                .contains("another group with the same number")
+        );
         assert_eq!(
             refused(&|two| two.node = node(3)).await,
             "the connection is meant for node 2, but leads to node 3: correct the addresses of the nodes"
