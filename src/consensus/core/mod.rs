@@ -340,6 +340,14 @@ impl Core {
         self.raft.store().before().index
     }
 
+    /// Returns the last entry that all other members have, as far as a leader knows; a node that does not lead knows
+    /// nothing of them.
+    pub(crate) fn wanted(&self) -> Index {
+        let matched = |node: NodeId| self.raft.raft.prs().get(node.get()).map_or(0, |progress| progress.matched);
+        let others = self.members.all().filter(|node| *node != self.id);
+        Index(if self.leads() { others.map(matched).min().unwrap_or(0) } else { 0 })
+    }
+
     /// Whether the crate may let this node stand for election. While a snapshot is on its way to the disk, it would
     /// look for entries that the snapshot has replaced. A group of one voter, which no sound leader makes, would be led
     /// at once, whatever is on the disk.

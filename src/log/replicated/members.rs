@@ -39,6 +39,16 @@ impl NodeAddress {
         (is_host && port != 0 && node_port != 0).then(|| NodeAddress { host: host.into(), port, node_port })
     }
 
+    /// Returns where other nodes reach the node: a host and a port.
+    pub(crate) fn for_nodes(&self) -> String {
+        self.place(self.node_port)
+    }
+
+    fn place(&self, port: u16) -> String {
+        let host = &self.host;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     /// Returns the name or number of the host, without brackets.
     pub(crate) fn host(&self) -> &str {
         &self.host
@@ -47,12 +57,7 @@ impl NodeAddress {
 
 impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeAddress { host, port, node_port } = self;
-        if host.contains(':') {
-            write!(f, "[{host}]:{port}@{node_port}")
-        } else {
-            write!(f, "{host}:{port}@{node_port}")
-        }
+        write!(f, "{}@{}", self.place(self.port), self.node_port)
     }
 }
 

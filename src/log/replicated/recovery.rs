@@ -83,6 +83,17 @@ impl EntryRecovery {
         Ok(log)
     }
 
+    /// Reads the log of a node that has no snapshot because it is about to found a group. A log that goes further than
+    /// that has lost its snapshot.
+    pub(crate) fn read_new(directory: impl Into<Arc<Directory>>, first: Mark) -> Result<EntryRecovery, LogError> {
+        let (at, log) = (first.at, EntryRecovery::read(directory, first)?);
+        if log.standing.at != at || log.standing.ballot.term > at.term {
+            let path = log.recovery.directory().snapshot(at.link.lsn);
+            return Err(LogError::Missing { path, lsn: at.link.lsn.next() });
+        }
+        Ok(log)
+    }
+
     /// Takes the state before the oldest segment.
     fn begin(&mut self) -> Result<(), LogError> {
         let directory = Arc::clone(self.recovery.directory());

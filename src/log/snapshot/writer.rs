@@ -185,7 +185,6 @@ impl SnapshotWriter {
 
     /// Does the same for a snapshot in the directory of a node. The data is that of a committed entry of the log, as of
     /// which the group had these members.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a node will call it"))]
     pub(crate) fn finish_at(&mut self, at: Position, members: Members, time_ms: i64) {
         let mark = Some(Mark { at, members, serial: self.serial });
         self.shared.change(|queue| queue.finish = Some(End { lsn: at.link.lsn, time_ms, mark, ..End::default() }));

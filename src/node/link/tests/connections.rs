@@ -73,10 +73,11 @@ fn a_node_that_comes_back_is_connected_again() {
         until("a message", || !two.messages().is_empty()).await;
         assert_eq!(two.messages(), [heartbeat(2)]);
         let agreed = Agreed { protocol: 1, log: 1, effects: 1 };
-        let (greeted, connected) = (|| Told::Greeted(node(2), agreed), || Told::Connected(node(2)));
-        let mut told = one.told.0.take();
-        told.dedup();
-        assert_eq!(told, [greeted(), connected(), Told::Disconnected(node(2)), greeted(), connected()]);
+        let told = one.told.0.take();
+        let (greeted, told): (Vec<_>, Vec<_>) = told.into_iter().partition(|told| matches!(told, Told::Greeted(..)));
+        assert!(greeted.len() >= 2 && greeted.iter().all(|told| *told == Told::Greeted(node(2), agreed)));
+        let connected = || Told::Connected(node(2));
+        assert_eq!(told, [connected(), Told::Disconnected(node(2)), connected()]);
     });
 }
 

@@ -1,0 +1,132 @@
+//! The door between the engine and the thread of the node. Neither waits for the other: each leaves its word and wakes
+//! the other one.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::error::NodeError;
+use crate::base::lsn::Lsn;
+use crate::consensus::message::Round;
+use crate::consensus::output::{ChangeRefusal, Order};
+use crate::log::replicated::block::Block;
+use crate::log::replicated::members::MemberChange;
+use crate::log::replicated::types::{Mark, NodeId, Term};
+
+/// What the engine, and operators through it, ask of the node.
+pub(crate) enum Call {
+    /// The next block of the reign.
+    Propose(Block),
+    /// All orders up to this number are followed.
+    Handled(u64),
+    /// Asks whether this node still leads.
+    Confirm(Round),
+    /// The engine has not answered for too long.
+    Stuck,
+    /// A snapshot of this node is durable.
+    SnapshotMade(Mark),
+    /// Hands leadership over. The answer is false if that can't be done now.
+    Transfer(NodeId, Answer<bool>),
+    /// Changes the members, in a reign.
+    Change(Term, MemberChange, Answer<Result<(), ChangeRefusal>>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// Takes an answer, on the thread of the node.
+pub(crate) type Answer<T> = Box<dyn FnOnce(T) + Send>;
+
+/// What the node has for the engine.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Orders with their numbers. The engine says when it has followed them.
+    pub(crate) orders: Vec<(u64, Order)>,
+    /// The open reign and the last of its units that is committed, if that has changed.
+    pub(crate) committed: Option<(Term, Lsn)>,
+    /// The last round that was answered, if there is a new one.
+    pub(crate) confirmed: Option<Round>,
+    /// A node needs a newer snapshot than there is.
+    pub(crate) wants_snapshot: bool,
+    /// Why the node has ended.
+    pub(crate) failure: Option<NodeError>,
+}
+
+/// See the module's header.
+pub(crate) struct Door {
+    calls: Mutex<VecDeque<Call>>,
+    news: Mutex<News>,
+    /// The end of the lease in nanoseconds since `begun`; 0 without one.
+    lease_until: AtomicU64,
+    begun: Instant,
+    wake_node: Arc<Notify>,
+    wake_engine: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Door {
+    /// Makes a door. `wake_engine` is called on the thread of the node when there is news; it should return at once.
+    pub(crate) fn new(wake_engine: Box<dyn Fn() + Send + Sync>) -> Door {
+        Door {
+            calls: Mutex::default(),
+            news: Mutex::default(),
+            lease_until: AtomicU64::new(0),
+            begun: Instant::now(),
+            wake_node: Arc::default(),
+            wake_engine,
+        }
+    }
+
+    // The engine's side.
+
+    /// Leaves a call for the node.
+    pub(crate) fn call(&self, call: Call) {
+        lock(&self.calls).push_back(call);
+        self.wake_node.notify_one();
+    }
+
+    /// Takes the news since the last call.
+    pub(crate) fn take_news(&self) -> News {
+        mem::take(&mut *lock(&self.news))
+    }
+
+    /// Whether no other node can lead now. It must be asked after the read that depends on it has run.
+    pub(crate) fn is_leased(&self) -> bool {
+        let until = self.lease_until.load(Ordering::Acquire);
+        until > 0 && self.now() < Duration::from_nanos(until)
+    }
+
+    // The node's side.
+
+    /// Returns the time since the door was made.
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Wakes the node.
+    pub(super) fn wake_node(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake_node)
+    }
+
+    pub(super) fn take_calls(&self) -> VecDeque<Call> {
+        mem::take(&mut *lock(&self.calls))
+    }
+
+    /// Makes the lease known. No message that breaks it may leave before this returns.
+    pub(super) fn set_lease(&self, until: Option<Duration>) {
+        let until = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
+        self.lease_until.store(until, Ordering::Release);
+    }
+
+    /// Leaves news for the engine.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut lock(&self.news));
+        (self.wake_engine)();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,260 @@
+//! A group under test, and the model of an engine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::node;
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::consensus::message::Round;
+use crate::consensus::output::Order;
+use crate::log::block::unit_head;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::group_commit::Options;
+use crate::log::identity::Owner;
+use crate::log::platform::Platform;
+use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
+use crate::log::replicated::members::NodeAddress;
+use crate::log::replicated::types::{GroupId, Link, NodeId, Position, Term};
+use crate::node::door::{Answer, Call, Door, News};
+use crate::node::error::NodeError;
+use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
+use crate::node::thread::{NodeSettings, NodeThread};
+
+/// Executes blocks of one unit while it leads, and applies what is committed.
+#[derive(Default)]
+struct Engine {
+    /// The committed units.
+    units: Vec<Vec<u8>>,
+    position: Position,
+    reign: Option<Term>,
+    /// The end of what was executed.
+    executed: Link,
+    unconfirmed: VecDeque<Block>,
+    committed: Lsn,
+    confirmed: Option<Round>,
+    orders: Vec<Order>,
+}
+
+impl Engine {
+    /// Returns the number of own units that are committed now.
+    fn follow(&mut self, news: &News) -> usize {
+        for (_, order) in &news.orders {
+            self.orders.push(order.clone());
+            match order {
+                Order::Load(mark) => {
+                    assert_eq!(mark.at.link.lsn, Lsn::NONE, "there are no other snapshots");
+                    *self = Engine { position: mark.at, orders: std::mem::take(&mut self.orders), ..Engine::default() };
+                }
+                Order::Apply { at, block } => {
+                    if let Some(own) = self.unconfirmed.pop_front() {
+                        assert_eq!(own.link(), block.link(), "another block was committed than was executed");
+                    }
+                    assert!(block.follows(self.position.link));
+                    self.units.extend(block.units().map(|unit| unit.effects.to_vec()));
+                    self.position = *at;
+                }
+                Order::Members { at, .. } => self.position = *at,
+                Order::Lead(term) => {
+                    assert!(self.unconfirmed.is_empty());
+                    (self.reign, self.executed) = (Some(*term), self.position.link);
+                    self.committed = self.position.link.lsn;
+                }
+                Order::Deposed { term, .. } => {
+                    assert_eq!(self.reign.take(), Some(*term));
+                    self.unconfirmed.clear();
+                }
+            }
+        }
+        self.confirmed = news.confirmed.or(self.confirmed);
+        let committed = news.committed.filter(|(term, _)| self.reign == Some(*term)).map_or(self.committed, |it| it.1);
+        let before = std::mem::replace(&mut self.committed, committed);
+        (committed.get() - before.get()) as usize
+    }
+
+    fn execute(&mut self, unit: &str) -> Option<Block> {
+        let reign = self.reign?;
+        let mut body = vec![0; BLOCK_HEAD_BYTES];
+        body.extend(unit_head(1, 1, unit.len() as u32));
+        body.extend(unit.as_bytes());
+        let block = Block::seal(body, reign, self.executed, 1, 0).unwrap();
+        self.executed = block.link();
+        self.unconfirmed.push_back(block.clone());
+        Some(block)
+    }
+}
+
+/// A node that runs.
+struct Server {
+    _thread: NodeThread,
+    door: Arc<Door>,
+    engine: Engine,
+    failure: Option<NodeError>,
+}
+
+/// See the module's header.
+pub(super) struct Group {
+    folder: TempDir,
+    addresses: BTreeMap<NodeId, NodeAddress>,
+    servers: BTreeMap<u64, Server>,
+    /// Units that clients were told of as done.
+    pub(super) acknowledged: usize,
+}
+
+/// Each group of a process has hosts of its own, so that no two listen on the same one.
+static GROUPS: AtomicU8 = AtomicU8::new(1);
+
+impl Group {
+    pub(super) fn new(founders: u64) -> Group {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let group = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
+        let host = |number| format!("127.{high}.{low}.{}", group * 8 + number);
+        let address = |number| NodeAddress::new(&host(number), 6379, 16379).unwrap();
+        let addresses = (1..=founders).map(|number| (node(number), address(number))).collect();
+        Group { folder: tempfile::tempdir().unwrap(), addresses, servers: BTreeMap::new(), acknowledged: 0 }
+    }
+
+    fn directory(&self, number: u64) -> PathBuf {
+        self.folder.path().join(number.to_string())
+    }
+
+    pub(super) fn start(&mut self, number: u64) {
+        let mut rng = Rng::from_entropy();
+        let id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
+        let owner = Owner::Node { group: GroupId(0), node: node(number) };
+        let platform = Platform {
+            options: Options { segment_bytes: 256 * 1024, first_segment_bytes: 64 * 1024, ..Options::default() },
+            ..Platform::default()
+        };
+        let directory =
+            Directory::open_as(owner, Arc::clone(&platform.disk), &self.directory(number), DirectoryId::new(id));
+        let one = VersionRange { oldest: 1, newest: 1 };
+        let address = self.addresses[&node(number)].clone();
+        let settings = NodeSettings {
+            group: GroupId(0),
+            node: node(number),
+            listen: address.for_nodes(),
+            address,
+            founders: self.addresses.clone(),
+            security: Security::Plain,
+            deadlines: Deadlines::default(),
+            versions: Versions { protocol: PROTOCOL, log: one, effects: one },
+            keep_bytes: 1 << 20,
+            disk_stuck_after: Duration::from_secs(10),
+            platform,
+        };
+        let door = Arc::new(Door::new(Box::new(|| {})));
+        let directory = Arc::new(directory.unwrap());
+        let thread = NodeThread::start(settings, directory, Arc::clone(&door)).unwrap();
+        let server = Server { _thread: thread, door, engine: Engine::default(), failure: None };
+        assert!(self.servers.insert(number, server).is_none());
+    }
+
+    pub(super) fn stop(&mut self, number: u64) {
+        self.servers.remove(&number).unwrap();
+    }
+
+    pub(super) fn lose_directory(&self, number: u64) {
+        std::fs::remove_dir_all(self.directory(number)).unwrap();
+    }
+
+    /// Lets all engines follow their news.
+    fn follow(&mut self) {
+        for server in self.servers.values_mut() {
+            let news = server.door.take_news();
+            self.acknowledged += server.engine.follow(&news);
+            if let Some((last, _)) = news.orders.last() {
+                server.door.call(Call::Handled(*last));
+            }
+            server.failure = server.failure.take().or(news.failure);
+        }
+    }
+
+    /// Lets the group work until something is true.
+    pub(super) fn until(&mut self, what: &str, is_true: impl Fn(&Group) -> bool) {
+        let begin = Instant::now();
+        self.follow();
+        while !is_true(self) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it did not come to this: {what}");
+            thread::sleep(Duration::from_millis(1));
+            self.follow();
+        }
+    }
+
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+            self.follow();
+        }
+    }
+
+    /// Waits for a leader, and returns its number.
+    pub(super) fn until_led(&mut self) -> u64 {
+        self.until("a node leads", |group| group.leader().is_some());
+        self.leader().unwrap()
+    }
+
+    pub(super) fn leader(&self) -> Option<u64> {
+        self.servers.iter().find(|(_, server)| server.engine.reign.is_some()).map(|(number, _)| *number)
+    }
+
+    pub(super) fn propose(&mut self, number: u64, unit: &str) {
+        let server = self.servers.get_mut(&number).unwrap();
+        let block = server.engine.execute(unit).unwrap();
+        server.door.call(Call::Propose(block));
+    }
+
+    /// Proposes units one after the other, and waits until all are committed.
+    pub(super) fn propose_and_wait(&mut self, number: u64, count: usize) {
+        let all = self.acknowledged + count;
+        for unit in 0..count {
+            self.propose(number, &format!("unit {unit} of node {number}"));
+        }
+        self.until("the units are committed", |group| group.acknowledged >= all);
+    }
+
+    /// Asks a node, and waits for its answer.
+    pub(super) fn ask<T: Send + 'static>(&self, number: u64, call: impl FnOnce(Answer<T>) -> Call) -> T {
+        let (sender, receiver) = channel();
+        self.door(number).call(call(Box::new(move |answer| sender.send(answer).unwrap())));
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    pub(super) fn door(&self, number: u64) -> &Door {
+        &self.servers[&number].door
+    }
+
+    pub(super) fn units(&self, number: u64) -> usize {
+        self.servers[&number].engine.units.len()
+    }
+
+    pub(super) fn term_of(&self, number: u64) -> Option<Term> {
+        self.servers[&number].engine.reign
+    }
+
+    pub(super) fn confirmed_of(&self, number: u64) -> Option<Round> {
+        self.servers[&number].engine.confirmed
+    }
+
+    pub(super) fn orders_of(&self, number: u64) -> &[Order] {
+        &self.servers[&number].engine.orders
+    }
+
+    pub(super) fn failure_of(&self, number: u64) -> Option<&NodeError> {
+        self.servers[&number].failure.as_ref()
+    }
+
+    pub(super) fn check_that_all_agree(&self) {
+        let mut engines = self.servers.values().map(|server| &server.engine);
+        let first = engines.next().unwrap();
+        assert!(engines.all(|other| other.units == first.units && other.position.link == first.position.link));
+    }
+}

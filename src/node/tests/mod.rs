@@ -1,0 +1,154 @@
+//! Groups of whole nodes in one process: real threads, sockets on loopback and files, and engines that are small but
+//! keep all rules.
+
+mod group;
+
+use std::time::Duration;
+
+use self::group::Group;
+use super::door::Call;
+use super::error::NodeError;
+use crate::consensus::message::Round;
+use crate::consensus::output::{ChangeRefusal, Order, Why};
+use crate::log::replicated::members::MemberChange;
+use crate::log::replicated::types::NodeId;
+
+fn node(number: u64) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+#[test]
+fn three_empty_nodes_found_a_group_and_agree_on_every_block() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    for number in 0..100 {
+        group.propose(leader, &format!("unit {number}"));
+    }
+    group.until("all have 100 units", |group| (1..=3).all(|number| group.units(number) == 100));
+    assert_eq!(group.acknowledged, 100);
+    group.check_that_all_agree();
+}
+
+#[test]
+fn no_node_founds_a_group_before_it_knows_all_founders() {
+    let mut group = Group::new(3);
+    group.start(1);
+    group.start(2);
+    group.run_for(Duration::from_millis(600));
+    assert!(group.leader().is_none() && group.orders_of(1).is_empty() && group.orders_of(2).is_empty());
+    group.start(3);
+    group.until_led();
+}
+
+#[test]
+fn the_others_go_on_without_the_leader_and_it_catches_up() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    for round in 0..3 {
+        let leader = group.until_led();
+        group.propose_and_wait(leader, 20);
+        group.stop(leader);
+        let next = group.until_led();
+        assert_ne!(next, leader);
+        group.propose_and_wait(next, 20);
+        group.start(leader);
+        let units = 40 * (round + 1);
+        group.until("all have all units", |group| (1..=3).all(|number| group.units(number) == units));
+    }
+    group.check_that_all_agree();
+    // All are killed at once.
+    (1..=3).for_each(|number| group.stop(number));
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    assert_eq!(group.units(leader), 120);
+    group.propose_and_wait(leader, 1);
+}
+
+#[test]
+fn a_leader_without_a_quorum_steps_down() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 1);
+    (1..=3).filter(|number| *number != leader).for_each(|number| group.stop(number));
+    group.propose(leader, "it reaches nobody");
+    group.until("it has stepped down", |group| group.leader().is_none());
+    assert!(group.orders_of(leader).iter().any(|order| matches!(order, Order::Deposed { why: Why::Lost, .. })));
+    assert_eq!(group.acknowledged, 1);
+    (1..=3).filter(|number| *number != leader).for_each(|number| group.start(number));
+    let next = group.until_led();
+    group.propose_and_wait(next, 1);
+    group.until("all have the same", |group| (1..=3).all(|number| group.units(number) == group.units(next)));
+    group.check_that_all_agree();
+}
+
+#[test]
+fn leadership_is_handed_over_on_request() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 5);
+    let other = leader % 3 + 1;
+    assert!(group.ask(leader, |answer| Call::Transfer(node(other), answer)));
+    group.until("the other one leads", |group| group.leader() == Some(other));
+    assert!(!group.ask(leader, |answer| Call::Transfer(node(other), answer)), "it leads no more");
+    group.propose_and_wait(other, 5);
+}
+
+#[test]
+fn rounds_are_confirmed_and_give_a_lease() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    let term = group.term_of(leader).unwrap();
+    for number in 1..=20 {
+        group.door(leader).call(Call::Confirm(Round { term, number }));
+        group.until("the round is confirmed", |group| {
+            group.confirmed_of(leader).is_some_and(|round| round.number >= number)
+        });
+    }
+    (1..=3).filter(|number| *number != leader).for_each(|number| group.stop(number));
+    group.until("the lease has ended", |group| !group.door(leader).is_leased());
+    group.until("it has stepped down", |group| group.leader().is_none());
+    assert!(!group.door(leader).is_leased());
+}
+
+#[test]
+fn members_change_in_an_open_reign_only() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    let term = group.term_of(leader).unwrap();
+    let other = leader % 3 + 1;
+    let remove = |number: u64| move |answer| Call::Change(term, MemberChange::Remove(node(number)), answer);
+    assert_eq!(group.ask(other, remove(other)), Err(ChangeRefusal::NotLeader));
+    assert_eq!(group.ask(leader, remove(leader)), Err(ChangeRefusal::Leader));
+    assert_eq!(group.ask(leader, remove(other)), Ok(()));
+    group.until("it is removed", |group| {
+        group
+            .orders_of(leader)
+            .iter()
+            .any(|order| matches!(order, Order::Members { members, .. } if members.count() == 2))
+    });
+    group.propose_and_wait(leader, 5);
+    let third = 6 - leader - other;
+    group.until("the third has all", |group| group.units(third) == 5);
+}
+
+#[test]
+fn a_node_that_has_lost_its_directory_is_not_taken_back_under_its_number() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 5);
+    let lost = leader % 3 + 1;
+    group.stop(lost);
+    group.lose_directory(lost);
+    group.start(lost);
+    group.until("it has ended", |group| group.failure_of(lost).is_some());
+    let failure = group.failure_of(lost).unwrap();
+    assert!(matches!(failure, NodeError::TooLate(_)), "{failure}");
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 5);
+}

@@ -1,0 +1,292 @@
+//! The thread of the node: it finds or founds the group, then takes turns until it is told to stop.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+use super::door::{Call, Door};
+use super::error::NodeError;
+use super::founding::Founding;
+use super::link::settings::{Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
+use super::link::{Greeted, Links, Receiver};
+use super::turns::Turns;
+use crate::base::clock::Clock;
+use crate::base::rng::Rng;
+use crate::consensus::core::Core;
+use crate::consensus::limits::TICK;
+use crate::consensus::message::Message;
+use crate::consensus::output::{Refusal, Settings};
+use crate::log::directory::Directory;
+use crate::log::error::LogError;
+use crate::log::platform::Platform;
+use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::members::{History, Home, Members, NodeAddress};
+use crate::log::replicated::recovery::{EntryRecovery, newest_snapshot};
+use crate::log::replicated::types::{GroupId, Mark, NodeId};
+use crate::log::replicated::write::Recovered;
+use crate::log::snapshot::writer::{Begin, Sizes};
+
+/// How often a node that waits for the other founders says so.
+const FOUNDING_REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// What a node is told when it starts.
+pub(crate) struct NodeSettings {
+    pub(crate) group: GroupId,
+    pub(crate) node: NodeId,
+    /// The address at which clients and other nodes reach this one.
+    pub(crate) address: NodeAddress,
+    /// The founders of the group. A node that is not among them joins a group that is there.
+    pub(crate) founders: BTreeMap<NodeId, NodeAddress>,
+    /// The host and port to listen on for other nodes.
+    pub(crate) listen: String,
+    pub(crate) security: Security,
+    pub(crate) deadlines: Deadlines,
+    /// Versions of the log and of the effects that this program understands.
+    pub(crate) versions: Versions,
+    /// Bytes of log to keep for followers beyond the newest snapshot.
+    pub(crate) keep_bytes: u64,
+    /// A leader whose disk has not finished a write for this long hands leadership over.
+    pub(crate) disk_stuck_after: Duration,
+    pub(crate) platform: Platform,
+}
+
+/// The thread of a node. It ends with this.
+pub(crate) struct NodeThread {
+    door: Arc<Door>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NodeThread {
+    /// Starts a node in its own directory. If it ends by itself, its last news says why.
+    pub(crate) fn start(
+        settings: NodeSettings,
+        directory: Arc<Directory>,
+        door: Arc<Door>,
+    ) -> Result<NodeThread, NodeError> {
+        let failed = |error| NodeError::Thread { what: "the thread of the node", error };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let its_door = Arc::clone(&door);
+        let run = move || {
+            let ended = LocalSet::new().block_on(&runtime, run(settings, directory, &its_door));
+            if let Err(error) = ended {
+                its_door.tell(|news| news.failure = Some(error));
+            }
+        };
+        let thread = thread::Builder::new().name("node".to_owned()).spawn(run).map_err(failed)?;
+        Ok(NodeThread { door, thread: Some(thread) })
+    }
+}
+
+impl Drop for NodeThread {
+    fn drop(&mut self) {
+        self.door.call(Call::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the links have brought since the last turn.
+struct Inbox {
+    received: RefCell<Vec<(NodeId, Message)>>,
+    greeted: RefCell<Vec<Greeted>>,
+    wake: Arc<Notify>,
+}
+
+impl Receiver for Inbox {
+    fn received(&self, peer: NodeId, message: Message) {
+        self.received.borrow_mut().push((peer, message));
+        self.wake.notify_one();
+    }
+
+    fn greeted(&self, greeted: &Greeted) {
+        self.greeted.borrow_mut().push(*greeted);
+        self.wake.notify_one();
+    }
+
+    fn connected(&self, _: NodeId) {}
+
+    fn disconnected(&self, _: NodeId) {}
+}
+
+/// A node that listens to others, and may have no data yet.
+struct Node<'a> {
+    settings: NodeSettings,
+    directory: Arc<Directory>,
+    door: &'a Door,
+    inbox: Rc<Inbox>,
+    links: Links,
+    wake: Arc<Notify>,
+}
+
+async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>) -> Result<(), NodeError> {
+    let newest = newest_snapshot(&directory)?;
+    let wake = door.wake_node();
+    let inbox = Inbox { received: RefCell::default(), greeted: RefCell::default(), wake: Arc::clone(&wake) };
+    let inbox = Rc::new(inbox);
+    let history = newest.as_ref().map_or(History::UNKNOWN, |mark| mark.members.history);
+    let links = LinkSettings {
+        group: settings.group,
+        node: settings.node,
+        identity: Identity { birth: directory.id().birth(), history },
+        versions: settings.versions,
+        security: settings.security.clone(),
+        deadlines: settings.deadlines,
+    };
+    let links = Links::start(links, &settings.listen, Rc::<Inbox>::clone(&inbox)).await?;
+    let node = Node { settings, directory, door, inbox, links, wake };
+    node.set_peers(newest.as_ref().map(|mark| &mark.members));
+    let (recovered, log) = match newest {
+        Some(mark) => node.open(node.read(mark)?)?,
+        None if node.settings.founders.contains_key(&node.settings.node) => match node.found().await? {
+            Some(founded) => founded,
+            None => return Ok(()),
+        },
+        None => node.open(node.read(Mark::default())?)?,
+    };
+    node.serve(recovered, log, Arc::clone(door)).await
+}
+
+impl Node<'_> {
+    /// Sets the peers: the members, or, while they are not known, the nodes of the configuration.
+    fn set_peers(&self, members: Option<&Members>) {
+        let founders = &self.settings.founders;
+        let of_member = |node: NodeId, members: &Members| {
+            let home = members.homes.get(&node);
+            let address = home.map(|home| &home.address).or_else(|| founders.get(&node))?;
+            Some(PeerHome { node, address: address.for_nodes(), birth: home.map(|home| home.birth) })
+        };
+        let peers: Vec<PeerHome> = match members.filter(|members| members.count() > 0) {
+            Some(members) => members.all().filter_map(|node| of_member(node, members)).collect(),
+            None => {
+                let of_founder = |(node, address): (&NodeId, &NodeAddress)| PeerHome {
+                    node: *node,
+                    address: address.for_nodes(),
+                    birth: None,
+                };
+                founders.iter().map(of_founder).collect()
+            }
+        };
+        self.links.set_peers(&peers);
+    }
+
+    /// Reads the log behind a snapshot.
+    fn read(&self, snapshot: Mark) -> Result<EntryRecovery, LogError> {
+        EntryRecovery::read(Arc::clone(&self.directory), snapshot)
+    }
+
+    /// Opens a log that was read.
+    fn open(&self, mut recovery: EntryRecovery) -> Result<(Recovered, EntryLog), NodeError> {
+        let recovered = recovery.take();
+        let (platform, wake) = (&self.settings.platform, Arc::clone(&self.wake));
+        let notify = Box::new(move || wake.notify_one());
+        let mut log = recovery.finish(platform.options, Arc::clone(&platform.clock), notify)?;
+        let failed = |error| NodeError::Thread { what: "the threads of the log", error };
+        log.start().map_err(failed)?;
+        Ok((recovered, log))
+    }
+
+    /// Waits for the other founders, and begins the group with them. Returns `None` if the node is told to stop.
+    async fn found(&self) -> Result<Option<(Recovered, EntryLog)>, NodeError> {
+        let Some(members) = self.meet_founders().await? else { return Ok(None) };
+        let first = Mark::first(members);
+        // The log first: a snapshot without a log would look as if the log were lost.
+        let (mut recovered, log) = self.open(EntryRecovery::read_new(Arc::clone(&self.directory), first.clone())?)?;
+        let begin = Begin {
+            serial: Rng::from_entropy().next_u64().max(1),
+            time_ms: Clock::system().now_ms(),
+            sizes: Sizes::default(),
+            notify: Box::new(|| {}),
+        };
+        let time_ms = begin.time_ms;
+        let mut writer = log.snapshot(begin);
+        writer.finish_at(first.at, first.members, time_ms);
+        let done = loop {
+            if let Some(outcome) = writer.outcome() {
+                break outcome?;
+            }
+            writer.step();
+        };
+        recovered.snapshot = done.end.mark.unwrap_or_default();
+        let founders: Vec<String> = recovered.snapshot.members.all().map(|node| node.to_string()).collect();
+        tracing::info!("the group is founded by the nodes {}", founders.join(", "));
+        Ok(Some((recovered, log)))
+    }
+
+    async fn meet_founders(&self) -> Result<Option<Members>, NodeError> {
+        let home = Home { address: self.settings.address.clone(), birth: self.directory.id().birth() };
+        let mut founding = Founding::new(self.settings.node, home, &self.settings.founders);
+        let mut report_at = Instant::now() + FOUNDING_REPORT_EVERY;
+        loop {
+            for greeted in mem::take(&mut *self.inbox.greeted.borrow_mut()) {
+                if let Some(members) = founding.greeted(greeted)? {
+                    return Ok(Some(members));
+                }
+            }
+            // Others may be further already. They repeat what matters.
+            self.inbox.received.borrow_mut().clear();
+            if self.door.take_calls().iter().any(|call| matches!(call, Call::Stop)) {
+                return Ok(None);
+            }
+            if timeout_at(report_at, self.wake.notified()).await.is_err() {
+                let awaited: Vec<String> =
+                    founding.awaited().map(|(node, address)| format!("{node} ({})", address.for_nodes())).collect();
+                tracing::info!("waiting to found the group with the nodes {}", awaited.join(", "));
+                report_at = Instant::now() + FOUNDING_REPORT_EVERY;
+            }
+        }
+    }
+
+    /// Takes turns until the node is told to stop.
+    async fn serve(&self, recovered: Recovered, log: EntryLog, door: Arc<Door>) -> Result<(), NodeError> {
+        let snapshot = recovered.snapshot.clone();
+        let settings =
+            Settings { seed: Rng::from_entropy().next_u64(), disk_stuck_after: self.settings.disk_stuck_after };
+        let core = Core::new(self.settings.node, recovered, settings, door.now())?;
+        let mut turns = Turns::new(core, log, door, &snapshot, self.settings.keep_bytes);
+        let mut members = Members::default();
+        let mut refusals = BTreeMap::new();
+        let mut ticks = interval(TICK);
+        // A lease counts on it that a node never makes up for ticks that it has missed.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let done = turns.turn(mem::take(&mut *self.inbox.received.borrow_mut()))?;
+            self.inbox.greeted.borrow_mut().clear();
+            if *turns.members() != members {
+                members = turns.members().clone();
+                self.links.set_history(members.history);
+                self.set_peers(Some(&members));
+            }
+            for message in done.messages {
+                self.links.send(message);
+            }
+            for (peer, refusal) in done.refused {
+                warn_of(peer, refusal, &mut refusals);
+            }
+            if done.stops {
+                turns.close();
+                return Ok(());
+            }
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+}
+
+/// Logs the refusal of a node's message, unless it is the same as the last one.
+fn warn_of(peer: NodeId, refusal: Refusal, known: &mut BTreeMap<NodeId, Refusal>) {
+    if known.insert(peer, refusal) != Some(refusal) {
+        tracing::error!("a message of node {peer} was refused: {refusal}");
+    }
+}
