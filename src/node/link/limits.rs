@@ -7,7 +7,7 @@ use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 /// How long opening a connection may take, looking up the name included.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a handshake may take, that of TLS included: four round trips and two signatures.
+/// How long a handshake may take, that of TLS included: a few round trips and signatures.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
 /// How long a connection may take no byte, or leave bytes without acknowledgement. Messages behind such a stall are

@@ -3,11 +3,19 @@
 use std::fs::{Permissions, set_permissions, write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, KeyPair};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio_rustls::TlsConnector;
 
 use super::super::error::StartError;
+use super::super::greeting::{Greeting, Verdict};
+use super::super::security::Guard;
 use super::*;
 
 fn with(security: Security, number: u64) -> LinkSettings {
@@ -185,6 +193,40 @@ fn an_intruder_that_trusts_our_authority_is_refused_at_both_ends() {
         let (one, two) = pair(with(ours.certify("localhost"), 1), with(intruder, 2)).await;
         until("refused", || !one.failure().is_empty() && !two.failure().is_empty()).await;
         assert!(!two.is_connected() && !one.is_received_from());
+    });
+}
+
+#[test]
+fn a_stranger_that_shows_no_proof_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(&folder.path().join("ours"));
+    let nothing = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth()
+        .client_auth_cert_resolver;
+    run(async {
+        for security in [secret(&folder, "a"), authority.certify("localhost")] {
+            let Ok(Guard::Tls { connector, .. }) = Guard::new(&security) else { panic!("it uses TLS") };
+            let one = Node::start(with(security, 1)).await;
+            one.set_peer(2, "localhost:1");
+            let greeting = Greeting::of(&settings(2), node(1), Verdict::Welcome).bytes();
+            let is_answered = async |rules: ClientConfig| {
+                let socket = TcpStream::connect(one.address()).await.unwrap();
+                let name = ServerName::try_from("localhost").unwrap();
+                let exchange = async {
+                    let mut stream = TlsConnector::from(Arc::new(rules)).connect(name, socket).await?;
+                    stream.write_all(&greeting).await?;
+                    stream.read_exact(&mut vec![0; greeting.len()]).await
+                };
+                timeout(PATIENCE, exchange).await.expect("an answer or a refusal").is_ok()
+            };
+            let mut rules = ClientConfig::clone(connector.config());
+            assert!(is_answered(rules.clone()).await);
+            rules.client_auth_cert_resolver = Arc::clone(&nothing);
+            assert!(!is_answered(rules).await);
+        }
     });
 }
 
