@@ -362,12 +362,12 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
             "aof_current_size" => server.persistence.aof_bytes(),
             "aof_base_size" => saving.base_bytes(),
             "aof_pending_rewrite" => 0,
-            "aof_buffer_length" => journal.log().backlog_bytes(),
+            "aof_buffer_length" => journal.local().map_or(0, |log| log.backlog_bytes()),
             "aof_pending_bio_fsync" => 0,
             "aof_delayed_fsync" => 0,
             "log_last_lsn" => server.persistence.last_lsn(),
-            "log_durable_lsn" => journal.log().durable(),
-            "log_segments" => journal.log().segments(),
+            "log_durable_lsn" => journal.local().map_or(journal.safe(), |log| log.durable()),
+            "log_segments" => journal.local().map_or(0, |log| log.segments()),
         }
     }
 }
@@ -391,7 +391,7 @@ fn threads(text: &mut Text, ctx: &Ctx<'_>) {
 /// Internals, for developers of the server.
 fn debug(text: &mut Text, ctx: &Ctx<'_>) {
     let (stats, turns) = (&ctx.server.meters.stats, &ctx.server.network.turns);
-    let log = ctx.server.persistence.journal.as_ref().map_or(Duration::ZERO, |journal| journal.log().busy_time());
+    let log = ctx.server.persistence.local_log().map_or(Duration::ZERO, |log| log.busy_time());
     fields! { text,
         "eventloop_duration_aof_sum" => log.as_micros(),
         "eventloop_duration_cron_sum" => stats.micros(stats.tick_ticks),

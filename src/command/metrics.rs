@@ -220,8 +220,7 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script is blocking the server.", 0);
     let ready = u8::from(server.persistence.loading.is_none() && !server.persistence.is_unlogged(&server.config));
     single(text, "tidegate_ready", Kind::Gauge, "Whether the data is loaded and writes are accepted.", ready);
-    let log = server.persistence.journal.as_ref().map(|journal| journal.log());
-    if let Some(log) = log {
+    if let Some(log) = server.persistence.local_log() {
         let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
         let (help, seconds) = ("Seconds spent writing and syncing the journal.", log.busy_time().as_secs_f64());

@@ -33,8 +33,9 @@ use super::message::{Body, Message, Round, SentEntry};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::Payload;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{MemberChange, Members};
-use crate::log::replicated::types::{GroupId, Index, Link, Mark, NodeId, Position, Term};
+use crate::log::replicated::types::{GroupId, Index, Link, NodeId, Position, Term};
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

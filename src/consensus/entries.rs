@@ -12,8 +12,9 @@ use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::{Entry, Payload};
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{MemberChange, Members};
-use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term};
+use crate::log::replicated::types::{Ballot, Index, Link, NodeId, Position, Term};
 
 /// An entry and the end of the chain of blocks behind it.
 struct Kept {

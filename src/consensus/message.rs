@@ -11,7 +11,8 @@ use raft::eraftpb::{Message as RaftMessage, MessageType};
 use super::entries::{foreign, mark_of, own, snapshot_of};
 use crate::log::replicated::block::BlockError;
 use crate::log::replicated::entry::{Entry, Payload};
-use crate::log::replicated::types::{Index, Mark, NodeId, Term};
+use crate::log::replicated::mark::Mark;
+use crate::log::replicated::types::{Index, NodeId, Term};
 
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq)]

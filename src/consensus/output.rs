@@ -7,8 +7,9 @@ use super::limits::VOTERS_MIN;
 use super::message::{Message, Round};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::Block;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{MEMBERS_MAX, Members};
-use crate::log::replicated::types::{Index, Mark, Position, Term};
+use crate::log::replicated::types::{Index, Position, Term};
 use crate::log::replicated::write::Write;
 
 /// How a core behaves.

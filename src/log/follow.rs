@@ -16,7 +16,7 @@ use super::shared::Shared;
 use crate::base::lsn::Lsn;
 
 /// How often a reader looks for the segments again, if one of them was retired while it looked.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// Why units can't be read.
 #[derive(Debug, thiserror::Error)]

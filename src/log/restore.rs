@@ -5,6 +5,7 @@
 //! between the end of a snapshot and the cut leaves such files behind. Only then is a snapshot read twice, because
 //! applied units can't be taken back.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::block::{Block, Units};
 use super::directory::Directory;
 use super::disk::Clock;
 use super::error::LogError;
+use super::follow::TRIES;
 use super::group_commit::{Log, Options};
 use super::scan::{End, Passed, Recovery};
 use super::snapshot::reader::SnapshotReader;
@@ -26,6 +28,8 @@ pub struct Restore {
     phase: Phase,
     /// The journal behind the snapshot in hand.
     log: Recovery,
+    /// The unit to stop at.
+    until: Lsn,
     /// The Lsn of the snapshot in hand; [`Lsn::NONE`] without one.
     snapshot: Lsn,
     /// The newest snapshot, if it is damaged and older files are read in its place.
@@ -95,15 +99,30 @@ pub enum Part<'a> {
 impl Restore {
     /// Finds the newest snapshot of `directory` and the journal behind it.
     pub fn open(directory: impl Into<Arc<Directory>>) -> Result<Restore, LogError> {
+        Restore::open_until(directory, Lsn::MAX)
+    }
+
+    /// Does the same for a journal that may be written at the same time, and stops at a unit that ends a block: no
+    /// newer snapshot is read, and nothing behind it.
+    pub(crate) fn open_until(directory: impl Into<Arc<Directory>>, until: Lsn) -> Result<Restore, LogError> {
         let directory = directory.into();
-        let snapshots = directory.snapshots()?;
-        Restore::choose(directory, snapshots, None)
+        let mut tries = 0..TRIES;
+        loop {
+            let mut snapshots = directory.snapshots()?;
+            snapshots.retain(|lsn| *lsn <= until);
+            match Restore::choose(Arc::clone(&directory), snapshots, until, None) {
+                // A segment or a snapshot was removed while it was looked for.
+                Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries.next().is_some() => {}
+                opened => return opened,
+            }
+        }
     }
 
     /// Chooses the newest of these snapshots, given oldest first, that is not obviously damaged, or none if all are.
     fn choose(
         directory: Arc<Directory>,
         mut snapshots: Vec<Lsn>,
+        until: Lsn,
         mut passed_over: Option<PassedOver>,
     ) -> Result<Restore, LogError> {
         let mut reader = None;
@@ -134,7 +153,17 @@ impl Restore {
             Some(reader) => Phase::Load(reader),
             None => Phase::Log(None),
         };
-        Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0, snapshot_bytes: 0 })
+        Ok(Restore {
+            directory,
+            older: snapshots,
+            phase,
+            log,
+            until,
+            snapshot,
+            passed_over,
+            read_bytes: 0,
+            snapshot_bytes: 0,
+        })
     }
 
     /// Reads the next part; `None` at the end of the journal.
@@ -160,6 +189,9 @@ impl Restore {
             return Ok(Some(Part::Checked));
         }
         if let Phase::Log(found) = &mut self.phase {
+            if self.log.last_lsn() >= self.until {
+                return Ok(None);
+            }
             *found = self.log.find_block().map_err(|error| match self.passed_over.take() {
                 Some(newest) => newest.or_else(error),
                 None => error,
@@ -188,7 +220,8 @@ impl Restore {
     /// Discards the damaged snapshot in hand, and goes on with older files.
     fn pass_over(&mut self, error: LogError) -> Result<(), LogError> {
         let newest = self.passed_over.take().unwrap_or(PassedOver { lsn: self.snapshot, error });
-        let chosen = Restore::choose(Arc::clone(&self.directory), std::mem::take(&mut self.older), Some(newest))?;
+        let chosen =
+            Restore::choose(Arc::clone(&self.directory), std::mem::take(&mut self.older), self.until, Some(newest))?;
         *self = Restore { read_bytes: self.read_bytes, ..chosen };
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct Meters {
 impl Meters {
     /// Passes the longest write and the longest sync since the last call to the latency monitor.
     pub(crate) fn note_journal_latency(&mut self, journal: &Journal, clock: &Clock) {
-        let (write, sync) = journal.log().take_longest();
+        let Some((write, sync)) = journal.local().map(|log| log.take_longest()) else { return };
         let sync_event = if journal.syncs_always() { Event::LogSyncAlways } else { Event::LogSync };
         self.latency.note(Event::LogWrite, write, clock);
         self.latency.note(sync_event, sync, clock);

@@ -14,8 +14,9 @@ use crate::base::lsn::Lsn;
 use crate::consensus::message::Round;
 use crate::consensus::output::{ChangeRefusal, Order};
 use crate::log::replicated::block::Block;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::MemberChange;
-use crate::log::replicated::types::{Mark, NodeId, Term};
+use crate::log::replicated::types::{NodeId, Term};
 
 /// What the engine, and operators through it, ask of the node.
 pub(crate) enum Call {

@@ -28,11 +28,15 @@ use crate::log::directory::Directory;
 use crate::log::error::LogError;
 use crate::log::platform::Platform;
 use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{History, Home, Members, NodeAddress};
 use crate::log::replicated::recovery::{EntryRecovery, newest_snapshot};
-use crate::log::replicated::types::{GroupId, Mark, NodeId};
+use crate::log::replicated::types::{GroupId, NodeId};
 use crate::log::replicated::write::Recovered;
 use crate::log::snapshot::writer::{Begin, Sizes};
+
+/// Threads that look up names of hosts for the node.
+const LOOKUP_THREADS_MAX: usize = 4;
 
 /// How often a node that waits for the other founders says so.
 const FOUNDING_REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -72,13 +76,19 @@ impl NodeThread {
         door: Arc<Door>,
     ) -> Result<NodeThread, NodeError> {
         let failed = |error| NodeError::Thread { what: "the thread of the node", error };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        // Names of hosts are looked up on threads beside it, each of which may hang for a while.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(LOOKUP_THREADS_MAX)
+            .build()
+            .map_err(failed)?;
         let its_door = Arc::clone(&door);
         let run = move || {
             let ended = LocalSet::new().block_on(&runtime, run(settings, directory, &its_door));
             if let Err(error) = ended {
                 its_door.tell(|news| news.failure = Some(error));
             }
+            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("node".to_owned()).spawn(run).map_err(failed)?;
         Ok(NodeThread { door, thread: Some(thread) })

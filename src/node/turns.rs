@@ -12,8 +12,9 @@ use crate::consensus::message::Message;
 use crate::consensus::output::{Output, Refusal};
 use crate::log::group_commit::State;
 use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
-use crate::log::replicated::types::{Index, Mark, NodeId};
+use crate::log::replicated::types::{Index, NodeId};
 
 /// See the module's header.
 pub(crate) struct Turns {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::journal::{Change, Journal};
+use super::journal::{Change, Journal, Keeper};
 use super::tail::{Tail, UnitOrigin};
 use crate::base::lsn::Lsn;
 use crate::log::directory::{Directory, DirectoryId};
@@ -57,7 +57,7 @@ impl Bench {
             log.start().expect("there are threads");
         }
         let tail = Tail::new(log.buffer());
-        Bench { kind, disk, journal: Journal::new(log, Lsn::NONE), tail, appended: Vec::new() }
+        Bench { kind, disk, journal: Journal::new(Keeper::Local(log), Lsn::NONE), tail, appended: Vec::new() }
     }
 
     /// Appends a unit of this many bytes, and returns its Lsn.
@@ -75,8 +75,8 @@ impl Bench {
         match self.kind {
             Kind::Local => thread::sleep(Duration::from_millis(1)),
             Kind::LocalWithoutThreads => {
-                self.journal.log().nudge();
-                while self.journal.log().do_chore() {}
+                self.journal.local().expect("it is on this machine").nudge();
+                while self.journal.local().expect("it is on this machine").do_chore() {}
             }
         }
     }
@@ -132,7 +132,7 @@ fn what_is_read_after_an_lsn_is_what_was_appended() {
         let mut bench = Bench::new(kind, SyncPolicy::Always);
         assert_eq!(bench.check_read(Lsn::NONE), Lsn::NONE, "an empty journal has no units");
         bench.append_many();
-        assert!(bench.journal.log().segments() > 2, "several segments are read");
+        assert!(bench.journal.local().expect("it is on this machine").segments() > 2, "several segments are read");
         for from in [0, 1, 17, 59, 60, 1_000] {
             assert_eq!(bench.check_read(lsn(from)), lsn(from.max(60)), "{kind:?}");
         }
@@ -173,7 +173,9 @@ fn a_sync_that_was_asked_for_makes_units_durable_under_any_policy() {
             let mut bench = Bench::new(kind, policy);
             let last = bench.append(100, Commit::HandOver);
             bench.journal.begin_sync();
-            bench.work_until("the unit becomes durable", |journal| journal.log().durable() >= last);
+            bench.work_until("the unit becomes durable", |journal| {
+                journal.local().expect("it is on this machine").durable() >= last
+            });
             bench.disk.crash();
             let directory =
                 Directory::open(Arc::new(bench.disk.clone()), Path::new("/journal"), DirectoryId::new([1; 16]));
@@ -238,7 +240,7 @@ fn a_full_disk_refuses_units_in_time_and_loses_none() {
         assert_eq!((change, bench.journal.state()), (Some(Change::Full), State::Full), "{kind:?}");
         bench.disk.set_faults(Faults::default());
         for _ in 0..20_000 {
-            bench.journal.log().nudge();
+            bench.journal.local().expect("it is on this machine").nudge();
             bench.work();
             change = bench.journal.follow(|_| {});
             if change.is_some() {
@@ -259,7 +261,9 @@ fn a_failed_disk_ends_the_journal_behind_the_last_safe_unit() {
         bench.work_until("the unit becomes safe", |journal| journal.is_safe());
         bench.disk.set_faults(Faults { fail_at: Some(bench.disk.operations()), ..Faults::default() });
         bench.append(100, Commit::HandOver);
-        bench.work_until("the failure is noticed", |journal| journal.log().state() == State::Poisoned);
+        bench.work_until("the failure is noticed", |journal| {
+            journal.local().expect("it is on this machine").state() == State::Poisoned
+        });
         assert_eq!(bench.journal.follow(|_| {}), Some(Change::Failed { safe }), "{kind:?}");
         bench.append(100, Commit::HandOver);
         for _ in 0..20 {

@@ -45,6 +45,19 @@ pub enum RecoveryError {
         /// The system's error.
         error: std::io::Error,
     },
+    /// A committed unit of the group does not fit the data before it.
+    #[error("effect {index} of Lsn {lsn}, which the group has committed, {what}")]
+    GroupMisfit {
+        /// The unit.
+        lsn: Lsn,
+        /// Which of its effects, from 0.
+        index: usize,
+        /// The fault of the effect.
+        what: String,
+    },
+    /// A reign begins on top of what is not committed.
+    #[error("the group lets this node lead before its data is what the group has committed; please report this")]
+    Unresolved,
     /// The loaded foreign data can't be saved.
     #[error("the data that was loaded can't be saved: {0}")]
     Unsaved(String),

@@ -10,7 +10,7 @@ use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::Config;
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::{Commit, State};
+use crate::log::group_commit::{Commit, Log, State};
 use crate::log::limits::LOG_FULL_RETRY;
 use crate::persist::limits::LOG_SYNC_RETRY;
 use crate::spec::Flags;
@@ -24,6 +24,9 @@ const NOT_SAVED: Error = Error::text(
      error.",
 );
 
+/// The reply to commands that write on a node that does not lead its group.
+const FOLLOWER: Error = Error::text("READONLY You can't write against a read only replica.");
+
 /// The journal's state as the limits of unread output see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
@@ -34,6 +37,11 @@ pub(crate) struct Reach {
 }
 
 impl Persistence {
+    /// Returns the journal's files and threads on this machine, if it has any.
+    pub(crate) fn local_log(&self) -> Option<&Log> {
+        self.journal.as_ref().and_then(Journal::local)
+    }
+
     /// Returns how far output may go now.
     pub(crate) fn reach(&self, config: &Config) -> Reach {
         Reach { safe: self.safe(), is_unlogged: self.is_unlogged(config) }
@@ -100,14 +108,17 @@ impl Persistence {
 
     /// Whether there is a journal and unit `lsn` is durable in it.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.log.durable() >= lsn)
+        self.journal.as_ref().is_some_and(|journal| journal.local().map_or(journal.safe(), Log::durable) >= lsn)
     }
 
     /// Returns the error for commands that the journal cannot take.
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
-        let failure = self.journal.as_ref().and_then(|journal| journal.log.failure());
-        let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
+        if self.journal.as_ref().is_some_and(Journal::is_follower) && !self.has_failed() {
+            return FOLLOWER;
+        }
+        let failure = self.journal.as_ref().and_then(Journal::failure);
+        let why = failure.unwrap_or_else(|| "No space left on device".to_owned());
         Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
     }
 
@@ -126,7 +137,7 @@ impl Persistence {
 
     /// Bytes held for changes that the journal has not taken yet.
     pub fn buffer_bytes(&self) -> usize {
-        let handed_over = self.journal.as_ref().map_or(0, |journal| journal.log().backlog_bytes());
+        let handed_over = self.local_log().map_or(0, Log::backlog_bytes);
         handed_over + self.tail.as_ref().map_or(0, Tail::mem_bytes)
     }
 

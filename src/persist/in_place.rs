@@ -19,9 +19,9 @@
 //! - [`close`](Persistence::close): the end of the server. The end is marked as clean.
 
 use super::Persistence;
-use super::journal::Journal;
+use super::journal::{Journal, Keeper};
 use crate::config::AppendFsync;
-use crate::log::group_commit::{Commit, CommitError};
+use crate::log::group_commit::{Commit, CommitError, Log};
 use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
 
 impl Persistence {
@@ -33,7 +33,7 @@ impl Persistence {
         {
             // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or
             // has failed, the state tells.
-            let _ = journal.log.wait_until_safe();
+            let _ = journal.local().map(Log::wait_until_safe);
         }
         self.journal.as_ref().is_none_or(Journal::is_safe)
     }
@@ -42,33 +42,39 @@ impl Persistence {
     /// false without a journal.
     pub(crate) fn drain(&mut self) -> bool {
         self.commit_by(Commit::InPlace);
-        self.journal.as_ref().is_some_and(|journal| journal.log.drain().is_ok())
+        self.journal.as_ref().is_some_and(|journal| match journal.local() {
+            Some(log) => log.drain().is_ok(),
+            None => journal.is_safe(),
+        })
     }
 
     /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made
     /// so.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
         self.commit_by(Commit::InPlace);
-        let Some(journal) = &self.journal else { return Ok(()) };
-        journal.log.set_policy(policy.into()).map_err(|error| error.to_string())
+        let Some(log) = self.local_log() else { return Ok(()) };
+        log.set_policy(policy.into()).map_err(|error| error.to_string())
     }
 
     /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned
     /// off before.
     pub(crate) fn close(&mut self) -> Result<(), CommitError> {
         self.commit_by(Commit::InPlace);
-        let closed = self.journal.take().map_or(Ok(()), |journal| journal.log.close());
+        let closed = match self.journal.take().map(|journal| journal.keeper) {
+            Some(Keeper::Local(log)) => log.close(),
+            Some(Keeper::Group(_)) | None => Ok(()),
+        };
         self.saving.await_ended_log();
         closed
     }
 
     /// Waits for the disk if the write backlog is too large.
     pub(super) fn bound_backlog(&self) {
-        if let Some(journal) = &self.journal
-            && journal.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES
+        if let Some(log) = self.local_log()
+            && log.backlog_bytes() > LOG_BEHIND_MAX_BYTES
         {
             // A full or failed disk shows in the state.
-            let _ = journal.log.wait_until_safe();
+            let _ = log.wait_until_safe();
         }
     }
 }

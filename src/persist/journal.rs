@@ -16,28 +16,43 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::group::{Given, GroupLog};
 use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
+use crate::log::block::HEAD_BYTES;
+#[cfg(test)]
 use crate::log::follow::{ReadError, UnitReader};
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
+use crate::log::replicated::block::Block;
+use crate::log::replicated::types::Position;
 use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::spec::session_key::SessionKey;
 
 /// The journal and its progress.
 pub(crate) struct Journal {
-    pub(super) log: Log,
+    pub(super) keeper: Keeper,
     /// The last unit handed to the journal.
     last: Lsn,
     /// The journal's state when last checked.
     state: State,
     /// Sessions to wake, ordered by the Lsn they wait for.
     waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
+    /// Sessions to wake when the group has confirmed a round.
+    waiting_for_round: Vec<(u64, SessionKey)>,
     held: Held,
     /// Length of `waiting` at which entries of closed connections are removed.
     waiting_max: usize,
     /// The last unit handed to the journal when buffers were last freed.
     last_at_rest: Lsn,
+}
+
+/// What keeps the units.
+pub(crate) enum Keeper {
+    /// The files of this machine.
+    Local(Log),
+    /// The group of nodes that this one belongs to.
+    Group(Box<GroupLog>),
 }
 
 /// A change of the journal's state that clients are affected by.
@@ -73,12 +88,13 @@ const WAITING_MIN: usize = 1024;
 
 impl Journal {
     /// Continues after unit `last`, the last one in the journal.
-    pub(crate) fn new(log: Log, last: Lsn) -> Journal {
+    pub(crate) fn new(keeper: Keeper, last: Lsn) -> Journal {
         Journal {
-            log,
+            keeper,
             last,
             state: State::Good,
             waiting: BinaryHeap::new(),
+            waiting_for_round: Vec::new(),
             held: Held::default(),
             waiting_max: WAITING_MIN,
             last_at_rest: last,
@@ -91,15 +107,22 @@ impl Journal {
         let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
         let first_lsn = self.last.next();
         self.last = self.last.plus(u64::from(units));
-        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
+        *tail = Tail::new(match &mut self.keeper {
+            Keeper::Local(log) => log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how),
+            Keeper::Group(group) => {
+                group.propose(bytes, units, time_ms);
+                vec![0; HEAD_BYTES]
+            }
+        });
     }
 
     /// Returns the last unit that is as safe as `appendfsync` asks.
     #[inline]
     pub(crate) fn safe(&self) -> Lsn {
-        match self.log.policy() {
-            SyncPolicy::Always => self.log.durable(),
-            SyncPolicy::EverySec | SyncPolicy::No => self.log.written(),
+        match &self.keeper {
+            Keeper::Local(log) if log.policy() == SyncPolicy::Always => log.durable(),
+            Keeper::Local(log) => log.written(),
+            Keeper::Group(group) => group.committed(),
         }
     }
 
@@ -110,23 +133,25 @@ impl Journal {
 
     /// Begins to make all units durable that were taken so far, whatever `appendfsync` says.
     pub(crate) fn begin_sync(&self) {
-        // With `always` a sync is on its way anyway.
-        if !self.syncs_always() {
-            self.log.begin_sync();
+        // With `always`, and in a group, a sync is on its way anyway.
+        if !self.syncs_always()
+            && let Some(log) = self.local()
+        {
+            log.begin_sync();
         }
     }
 
     /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place.
-    #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
+    #[cfg(test)]
     pub(crate) fn read_after(&self, lsn: Lsn) -> Result<UnitReader, ReadError> {
-        self.log.read_after(lsn)
+        self.local().expect("a group's log is read by its nodes").read_after(lsn)
     }
 
     /// Gives up the units up to `snapshot`, as far as whole segments hold nothing else. A durable snapshot that covers
     /// them must exist. Snapshots of this server do so by themselves when they are complete.
-    #[cfg_attr(not(test), expect(dead_code, reason = "snapshots that come from elsewhere cut from here"))]
+    #[cfg(test)]
     pub(crate) fn cut(&self, snapshot: Lsn) {
-        self.log.cut(snapshot);
+        self.local().expect("a group's log is cut by its nodes").cut(snapshot);
     }
 
     /// Chooses the thread that writes the next units. If replies do not wait for a sync, it is the calling thread.
@@ -135,7 +160,7 @@ impl Journal {
     /// unknown: a disk that suddenly stalls holds up the engine once.
     pub(crate) fn committer(&self, clients: usize) -> Commit {
         let longest = if clients > 1 { LOG_SYNC_IN_PLACE_MAX } else { LOG_SYNC_ALONE_MAX };
-        let holds_others_up = self.syncs_always() && self.log.sync_time() > longest;
+        let holds_others_up = self.local().is_none_or(|log| self.syncs_always() && log.sync_time() > longest);
         if holds_others_up { Commit::HandOver } else { Commit::InPlace }
     }
 
@@ -151,8 +176,14 @@ impl Journal {
     /// Calls `wake` for each session that waits for a unit which is safe by now, and returns the change of the state
     /// since the last call. Must be called when the journal's own thread has advanced.
     pub(crate) fn follow(&mut self, mut wake: impl FnMut(SessionKey)) -> Option<Change> {
+        if let Keeper::Group(group) = &mut self.keeper {
+            group.follow();
+            self.waiting_for_round
+                .extract_if(.., |(round, _)| group.is_confirmed(*round))
+                .for_each(|(_, key)| wake(key));
+        }
         // The order matters: what is safe when the journal is seen to have failed was safe before.
-        let (state, safe) = (self.log.state(), self.safe());
+        let (state, safe) = (self.state_now(), self.safe());
         self.release_held();
         while self.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
             let Some(Reverse((_, key))) = self.waiting.pop() else { break };
@@ -172,7 +203,7 @@ impl Journal {
                 Change::Full
             }
             State::Poisoned => {
-                let why = self.log.failure().map(ToString::to_string).unwrap_or_default();
+                let why = self.failure().unwrap_or_default();
                 tracing::error!("{why}: commands that write are refused until a restart");
                 self.last = safe;
                 self.waiting = BinaryHeap::new();
@@ -184,7 +215,8 @@ impl Journal {
     /// Counts bytes of replies that wait for unit `fence`, unless the unit is safe. Returns whether so many wait that
     /// the caller must [wait](super::Persistence::wait_until_safe), too.
     pub(crate) fn hold(&mut self, bytes: usize, fence: Lsn) -> bool {
-        if fence <= self.safe() {
+        // A group is not waited for in place.
+        if fence <= self.safe() || self.local().is_none() {
             return false;
         }
         self.held.since += bytes;
@@ -222,14 +254,16 @@ impl Journal {
         if self.last == self.last_at_rest && self.is_safe() {
             tail.give_back();
             self.waiting.shrink_to_fit();
-            self.log.give_back();
+            if let Some(log) = self.local() {
+                log.give_back();
+            }
         }
         self.last_at_rest = self.last;
     }
 
     /// Whether each unit is synced before its reply leaves (`appendfsync always`).
     pub(crate) fn syncs_always(&self) -> bool {
-        self.log.policy() == SyncPolicy::Always
+        self.local().is_none_or(|log| log.policy() == SyncPolicy::Always)
     }
 
     pub(crate) fn is_safe(&self) -> bool {
@@ -238,7 +272,12 @@ impl Journal {
 
     /// Returns whether the journal accepts changes.
     pub(crate) fn is_good(&self) -> bool {
-        self.state == State::Good
+        self.state == State::Good && !self.is_follower()
+    }
+
+    /// Whether it belongs to a node that does not lead its group.
+    pub(crate) fn is_follower(&self) -> bool {
+        matches!(&self.keeper, Keeper::Group(group) if !group.leads())
     }
 
     /// Returns the last unit handed to the journal.
@@ -246,9 +285,66 @@ impl Journal {
         self.last
     }
 
-    /// Returns the files and threads of this machine, for reports about them.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
+    /// Returns the files and threads of this machine, for reports about them; `None` in a group, where they belong to
+    /// the node.
+    pub(crate) fn local(&self) -> Option<&Log> {
+        match &self.keeper {
+            Keeper::Local(log) => Some(log),
+            Keeper::Group(_) => None,
+        }
+    }
+
+    /// Returns the group's side of the journal.
+    pub(crate) fn group(&mut self) -> Option<&mut GroupLog> {
+        match &mut self.keeper {
+            Keeper::Local(_) => None,
+            Keeper::Group(group) => Some(group),
+        }
+    }
+
+    /// Notes a committed block of the group, and says what the engine has to do with it.
+    pub(crate) fn given(&mut self, at: Position, block: &Block) -> Given {
+        let Keeper::Group(group) = &mut self.keeper else { return Given::New };
+        let given = group.given(at, block);
+        self.last = self.last.max(at.link.lsn);
+        given
+    }
+
+    /// Goes on from data that ends at this entry of the group's log.
+    pub(crate) fn loaded(&mut self, at: Position) {
+        if let Keeper::Group(group) = &mut self.keeper {
+            group.loaded(at);
+            self.last = at.link.lsn;
+        }
+    }
+
+    /// Notes that replies to a session must not leave before a round of the group is confirmed.
+    pub(crate) fn wait_for_round(&mut self, round: u64, key: SessionKey) {
+        self.waiting_for_round.push((round, key));
+    }
+
+    /// Returns why units are not taken any more, if that is so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match &self.keeper {
+            Keeper::Local(log) => log.failure().map(ToString::to_string),
+            Keeper::Group(group) => group.failure().map(str::to_owned),
+        }
+    }
+
+    /// Returns the state of whatever keeps the units.
+    fn state_now(&self) -> State {
+        match &self.keeper {
+            Keeper::Local(log) => log.state(),
+            Keeper::Group(group) if group.failure().is_some() => State::Poisoned,
+            Keeper::Group(_) => State::Good,
+        }
+    }
+
+    /// Makes the thread that writes look for work.
+    pub(crate) fn nudge(&self) {
+        if let Some(log) = self.local() {
+            log.nudge();
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod conformance;
 pub mod error;
 pub(crate) mod fences;
+pub(crate) mod group;
 mod in_place;
 pub(crate) mod journal;
 pub mod limits;

@@ -2,7 +2,7 @@
 
 use super::Persistence;
 use super::error::RecoveryError;
-use super::journal::Journal;
+use super::journal::{Journal, Keeper};
 use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::Config;
@@ -13,7 +13,7 @@ impl Persistence {
     /// Goes on with a journal that holds everything up to unit `last`.
     pub(crate) fn attach(&mut self, log: Log, last: Lsn) {
         self.tail = Some(Tail::new(log.buffer()));
-        self.journal = Some(Journal::new(log, last));
+        self.journal = Some(Journal::new(Keeper::Local(log), last));
     }
 
     /// Opens the journal behind the data that `restore` has read, the last of which is unit `last`. `notify` is called,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::journal::Journal;
+use super::journal::{Journal, Keeper};
 use super::rdb_export::{Export, Exported, Exporting};
 use super::saving::{Copying, Ended, Home, Opening, Purpose, Rdb, Run, Saving, Stage};
 use super::snapshot_stream::SnapshotStream;
@@ -107,8 +107,8 @@ impl Persistence {
             sizes: Sizes::default(),
             notify: Box::new(move || wake()),
         };
-        let mut writer = match &self.journal {
-            Some(journal) => journal.log().snapshot(begin),
+        let mut writer = match self.local_log() {
+            Some(log) => log.snapshot(begin),
             None => SnapshotWriter::begin(directory, LogBeside::none(), begin),
         };
         if self.saving.platform.has_threads {
@@ -124,7 +124,7 @@ impl Persistence {
 
     /// Ends the copy: everything is copied, as of the last committed unit.
     fn end_copy(&mut self, ks: &Keyspace, env: &Env<'_>) {
-        let log_bytes = self.journal.as_ref().map_or(0, |journal| journal.log().written_bytes());
+        let log_bytes = self.local_log().map_or(0, Log::written_bytes);
         let begins_log = self.wants_log(env.config);
         let lsn = self.last_lsn();
         let keys = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
@@ -208,8 +208,8 @@ impl Persistence {
             databases,
             name: config.dbfilename.clone(),
             turn: Arc::clone(&saving.export_turn),
-            is_well: match &self.journal {
-                Some(journal) => journal.log().wellness(),
+            is_well: match self.local_log() {
+                Some(log) => log.wellness(),
                 None => LogBeside::none().is_well,
             },
         };
@@ -409,7 +409,7 @@ impl Persistence {
             // It has been set since.
             log.set_policy(policy).map_err(|error| error.to_string())?;
         }
-        self.journal = Some(Journal::new(log, lsn));
+        self.journal = Some(Journal::new(Keeper::Local(log), lsn));
         self.tail = Some(tail);
         self.saving.log_bytes_offset = 0;
         tracing::info!("the journal has begun behind Lsn {lsn}: from now on it has changes before replies leave");
@@ -432,8 +432,8 @@ impl Persistence {
     pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
         // Draining comes first: it can fail, and then nothing must have changed.
         if self.journal.is_some() && !self.drain() {
-            let failure = self.journal.as_ref().and_then(|journal| journal.log().failure());
-            return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
+            let failure = self.journal.as_ref().and_then(Journal::failure);
+            return Err(failure.unwrap_or_else(|| "No space left on device".to_owned()));
         }
         if self.saving.run.as_ref().is_some_and(|run| run.purpose == Purpose::Rewrite) {
             self.cancel_save();
@@ -443,9 +443,9 @@ impl Persistence {
         }
         self.saving.last = self.last_lsn();
         self.tail = None;
-        if let Some(journal) = self.journal.take() {
+        if let Some(Keeper::Local(log)) = self.journal.take().map(|journal| journal.keeper) {
             self.end_beside(move || {
-                if let Err(error) = journal.log.close() {
+                if let Err(error) = log.close() {
                     // All is durable: only the mark is missing that says that nothing follows.
                     tracing::warn!("the journal could not be marked as closed: {error}");
                 }

@@ -13,6 +13,7 @@ use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
 use crate::config::Config;
 use crate::keyspace::Keyspace;
+use crate::log::group_commit::Log;
 use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 
 impl Persistence {
@@ -84,7 +85,7 @@ impl Persistence {
 
     /// Returns the bytes that a start reads: the newest snapshot, and the journal behind it.
     pub(crate) fn aof_bytes(&self) -> u64 {
-        let written = self.journal.as_ref().map_or(0, |journal| journal.log().written_bytes());
+        let written = self.local_log().map_or(0, Log::written_bytes);
         self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
     }
 

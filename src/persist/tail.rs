@@ -24,6 +24,15 @@ pub(crate) enum UnitOrigin {
     Eviction = 6,
 }
 
+impl UnitOrigin {
+    /// Returns the origin of this number; that of a command for numbers of later versions.
+    pub(crate) fn of(number: u8) -> UnitOrigin {
+        use UnitOrigin::{Command, Eviction, Expiry, Snapshot, Start, Woken};
+        let known = [Command, Woken, Expiry, Start, Snapshot, Eviction];
+        known.into_iter().find(|origin| *origin as u8 == number).unwrap_or(Command)
+    }
+}
+
 /// See the file's header. The bytes have the journal's layout: room for the head of a block, then each unit behind a
 /// head that gives its length.
 #[derive(Debug)]

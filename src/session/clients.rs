@@ -82,6 +82,14 @@ impl Clients {
         }
     }
 
+    /// Sets the restrictions that follow from this node's role in its group.
+    pub(crate) fn set_role(&mut self, of_all: Restrictions) {
+        let of_role = Restrictions::UNLOGGED | Restrictions::FOLLOWING;
+        for session in self.sessions.iter_mut() {
+            session.restrictions = session.restrictions.difference(of_role).union(of_all & of_role);
+        }
+    }
+
     /// Updates in all sessions whether the journal, or its substitute, takes changes.
     pub(crate) fn set_unlogged(&mut self, is_unlogged: bool) {
         for session in self.sessions.iter_mut() {

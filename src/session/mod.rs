@@ -77,6 +77,8 @@ bitflags! {
         const TRACKED = 1 << 10;
         /// Some client sees all calls.
         const OBSERVED = 1 << 11;
+        /// This node does not lead its group, so keys do not expire here.
+        const FOLLOWING = 1 << 12;
     }
 }
 
@@ -298,6 +300,10 @@ pub struct Session {
     pub last_command: Option<CommandId>,
     /// Bytes of an incomplete command that wait for the rest.
     pub(crate) pending_input: usize,
+    /// In a group, the round that must be confirmed before replies may leave; 0 if there is none.
+    pub(crate) round: u64,
+    /// The last round that the session was put in line for.
+    pub(crate) awaited_round: u64,
     /// Commands processed.
     pub commands: u64,
     /// Bytes received.
@@ -317,7 +323,7 @@ impl Session {
     pub(crate) fn unit_mode(&self) -> UnitMode {
         let mut mode = UnitMode::empty();
         mode.set(UnitMode::NO_TOUCH, self.restrictions.contains(Restrictions::NO_TOUCH));
-        mode.set(UnitMode::KEEPS_EXPIRED, self.restrictions.contains(Restrictions::PAUSED));
+        mode.set(UnitMode::KEEPS_EXPIRED, self.restrictions.intersects(Restrictions::PAUSED | Restrictions::FOLLOWING));
         mode.set(UnitMode::KEEPS_DELAYED, self.restrictions.contains(Restrictions::UNLOGGED));
         mode
     }
@@ -562,6 +568,8 @@ impl Sessions {
             active_ticks: ticks,
             last_command: None,
             pending_input: 0,
+            round: 0,
+            awaited_round: 0,
             commands: 0,
             bytes_in: 0,
             bytes_out: 0,

@@ -7,8 +7,9 @@ use super::super::message::{Body, Message, SentEntry};
 use super::super::output::Refusal;
 use super::Core;
 use crate::log::replicated::entry::Payload;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::MEMBERS_MAX;
-use crate::log::replicated::types::{Index, Link, Mark, Term};
+use crate::log::replicated::types::{Index, Link, Term};
 
 impl Core {
     /// Refuses a message that contradicts itself, its sender's earlier ones, or this node's log.

@@ -54,8 +54,9 @@ use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
-use crate::log::replicated::types::{Ballot, Index, Mark, NodeId, Position, Term};
+use crate::log::replicated::types::{Ballot, Index, NodeId, Position, Term};
 use crate::log::replicated::write::Recovered;
 
 /// Messages and news that wait until the disk has what they state.

@@ -8,7 +8,8 @@ use super::super::output::{Order, Why};
 use super::super::reign::{Open, Reign};
 use super::Core;
 use crate::log::planted::{self, Bug};
-use crate::log::replicated::types::{Mark, NodeId, Term};
+use crate::log::replicated::mark::Mark;
+use crate::log::replicated::types::{NodeId, Term};
 
 impl Core {
     /// Appends an entry as the leader. Returns whether the crate took it.

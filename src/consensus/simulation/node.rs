@@ -19,9 +19,10 @@ use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
 use crate::log::replicated::recovery::EntryRecovery;
-use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
+use crate::log::replicated::types::{Ballot, Index, Link, NodeId, Position, Term, some_owner};
 use crate::log::replicated::write::{Recovered, Write};
 use crate::log::sim::SimDisk;
 

@@ -13,9 +13,10 @@ use super::node::{Data, Node};
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::MemberChange;
 use crate::log::replicated::members::tests::{joining, of_voters};
-use crate::log::replicated::types::{GroupId, Mark, NodeId, Term};
+use crate::log::replicated::types::{GroupId, NodeId, Term};
 
 const MS: u64 = 1000;
 /// Faults happen up to this time, in microseconds.

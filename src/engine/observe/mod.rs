@@ -100,6 +100,8 @@ impl ServerState {
                     ks.mark_in_flight(fence);
                 }
             }
+            // The group has committed the unit before.
+            (None, Some(journal)) if journal.is_follower() => {}
             // The journal failed during the unit: nothing will reach this Lsn.
             (None, Some(_)) => {
                 fence = Lsn::MAX;

@@ -70,7 +70,11 @@ pub struct Loading {
 impl Loading {
     /// Begins to load `directory` into `engine`, whose keyspace is empty.
     pub fn begin(engine: &mut Engine, directory: impl Into<Arc<Directory>>) -> Result<Loading, RecoveryError> {
-        let restore = Restore::open(directory)?;
+        Loading::begin_from(engine, Restore::open(directory)?)
+    }
+
+    /// Begins to load what `restore` reads into `engine`, whose keyspace is empty.
+    pub(super) fn begin_from(engine: &mut Engine, restore: Restore) -> Result<Loading, RecoveryError> {
         // The first units of the files set the limits under which their effects were made.
         engine.ks.set_limits(ValueLimits::default());
         // Stored scripts are kept, even if they were added under a greater limit.
@@ -156,6 +160,13 @@ impl Loading {
         })?;
         engine.begin_own_time();
         Ok(Recovered::new(engine, end, passed_over))
+    }
+
+    /// Ends the load of a node, everything of which is loaded. Snapshots will be made in the same directory.
+    pub(super) fn finish_for_group(self, engine: &mut Engine, last: Lsn) {
+        let restore = self.pieces.into_source().restore;
+        resume_saving(engine, &restore, last, self.log_bytes);
+        engine.ks.fit();
     }
 
     /// Loads the rest, and makes the engine go on in memory only. Also returns the directory, in which snapshots can be

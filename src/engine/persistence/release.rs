@@ -24,7 +24,7 @@ use crate::engine::state::{Delivery, ServerState};
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 use crate::persist::Persistence;
-use crate::persist::journal::Change;
+use crate::persist::journal::{Change, Journal};
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
 use crate::session::{Restrictions, Session};
@@ -96,7 +96,7 @@ impl ServerState {
     pub fn sendable(&mut self, key: SessionKey) -> usize {
         match self.clients.sessions.get_mut(key) {
             None => 0,
-            Some(session) if !session.outbox.is_fenced() => session.outbox.len(),
+            Some(session) if !session.outbox.is_fenced() && session.round == 0 => session.outbox.len(),
             Some(_) => self.sendable_behind_fences(key),
         }
     }
@@ -110,7 +110,7 @@ impl ServerState {
             let safe = self.persistence.safe();
             let Some(session) = self.clients.sessions.get_mut(key) else { return 0 };
             let free = session.outbox.sendable(safe);
-            if free > 0 {
+            if free > 0 && !is_unconfirmed(&mut self.persistence, session, is_written) {
                 return free;
             }
         }
@@ -118,6 +118,12 @@ impl ServerState {
         let waits_for = sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
         if let (Some(lsn), Some(journal)) = (waits_for, &mut self.persistence.journal) {
             journal.wait_for(lsn, key, |key| sessions.get_mut(key).is_some());
+        }
+        if let (Some(session), Some(journal)) = (sessions.get_mut(key), &mut self.persistence.journal)
+            && session.round > session.awaited_round
+        {
+            session.awaited_round = session.round;
+            journal.wait_for_round(session.round, key);
         }
         0
     }
@@ -193,6 +199,12 @@ impl ServerState {
     /// a unit, all at once, since they are limited per read; then [catches up](Self::catch_up).
     #[inline]
     pub(in crate::engine) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
+        if out.len() > 0
+            && let Some(group) = self.persistence.journal.as_mut().and_then(Journal::group)
+            && group.leads()
+        {
+            session.round = group.current_round();
+        }
         if let Some((from, fence)) = session.outbox.coming() {
             self.hold(out.len().saturating_sub(from), fence);
         }
@@ -228,7 +240,7 @@ impl ServerState {
         if let Some(journal) = &self.persistence.journal
             && !journal.is_safe()
         {
-            journal.log().nudge();
+            journal.nudge();
             self.follow_journal();
         }
         if let Some(journal) = &self.persistence.journal {
@@ -245,6 +257,18 @@ impl ServerState {
         let parked = self.waits.get(ticket);
         parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.contains(Flags::WRITE))
     }
+}
+
+/// Whether replies of a session must wait until the group confirms that this node still led after they were made. Asks
+/// for that if nothing else will tell, once all units `are_proposed`.
+fn is_unconfirmed(persistence: &mut Persistence, session: &mut Session, are_proposed: bool) -> bool {
+    let Some(group) = persistence.journal.as_mut().and_then(Journal::group) else { return false };
+    if group.is_confirmed(session.round) {
+        session.round = 0;
+    } else if are_proposed {
+        group.ask_for(session.round);
+    }
+    session.round > 0
 }
 
 impl Session {

@@ -52,6 +52,7 @@ impl ServerState {
             let context = if is_queued { Context::Multi } else { Context::Toplevel };
             self.access().admit_user(session, entry, argv, context)?;
         }
+        // A node that follows its group is UNLOGGED, too: FOLLOWING says how its keys are read.
         if session.restrictions.contains(Restrictions::UNLOGGED) {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }

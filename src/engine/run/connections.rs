@@ -1,6 +1,7 @@
 //! Opening and closing of connections.
 
 use crate::engine::state::{Connections, Ctx, Engine, Origin, ServerState};
+use crate::persist::journal::Journal;
 use crate::persist::saving::Progress;
 use crate::resp::reply::Reply;
 use crate::session::wire::Course;
@@ -79,6 +80,7 @@ impl ServerState {
         of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
         of_all.set(Restrictions::PAUSED, self.clients.pause.is_on());
         of_all.set(Restrictions::OBSERVED, self.audience.is_observed());
+        of_all.set(Restrictions::FOLLOWING, self.persistence.journal.as_ref().is_some_and(Journal::is_follower));
         of_all
     }
 

@@ -53,13 +53,27 @@ pub(crate) enum BlockError {
 
 impl Block {
     /// Seals a block. `body` has [`BLOCK_HEAD_BYTES`] free bytes, then whole units that follow `before`.
+    #[cfg(test)]
     pub(crate) fn seal(
-        mut body: Vec<u8>,
+        body: Vec<u8>,
         reign: Term,
         before: Link,
         units: u32,
         time_ms: i64,
     ) -> Result<Block, BlockError> {
+        Block::seal_behind(body, 0, reign, before, units, time_ms)
+    }
+
+    /// Does the same with a body that begins at `start` of a buffer.
+    pub(crate) fn seal_behind(
+        mut buffer: Vec<u8>,
+        start: usize,
+        reign: Term,
+        before: Link,
+        units: u32,
+        time_ms: i64,
+    ) -> Result<Block, BlockError> {
+        let body = buffer.get_mut(start..).ok_or(BlockError::Short)?;
         let head = body.first_chunk_mut::<BLOCK_HEAD_BYTES>().ok_or(BlockError::Short)?;
         *head = [0; BLOCK_HEAD_BYTES];
         head[0] = format::BLOCK;
@@ -68,7 +82,7 @@ impl Block {
         head[16..24].copy_from_slice(&time_ms.to_le_bytes());
         head[24..32].copy_from_slice(&reign.0.to_le_bytes());
         head[32..36].copy_from_slice(&before.crc.to_le_bytes());
-        Block::read(body.into())
+        Block::read(Bytes::from(buffer).slice(start..))
     }
 
     /// Reads a body and checks that its units fill it.

@@ -1,13 +1,14 @@
 //! The nodes of a group, the changes of them, and the bytes of both.
 //!
-//! All numbers are little-endian. docs/log-format.md has the tables: a home is a birth, two ports and a host; a member is
-//! its number and its home, which is all zeros if it is unknown.
+//! All numbers are little-endian. docs/log-format.md has the tables: a home is a birth, two ports and a host; a member
+//! is its number and its home, which is all zeros if it is unknown.
 //!
 //! | What | Bytes |
 //! |---|---|
 //! | members | history (16), number of voters (4), of learners (4), the voters, the learners, each ascending |
-//! | a change | kind (1): 1 a node joins as a learner, 2 it becomes a voter, 3 it is removed; zeros (7); number of the |
-//! |   | node (8); in kind 1 its home |
+//! | a change | kind (1), zeros (7), number of the node (8), in kind 1 its home |
+//!
+//! The kinds: 1 a node joins as a learner, 2 it becomes a voter, 3 it is removed.
 
 use std::collections::BTreeMap;
 use std::fmt;

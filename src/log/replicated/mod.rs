@@ -7,6 +7,7 @@ pub(crate) mod block;
 mod body;
 pub(crate) mod entry;
 pub(crate) mod log;
+pub(crate) mod mark;
 pub(crate) mod members;
 pub(crate) mod recovery;
 pub(crate) mod standing;

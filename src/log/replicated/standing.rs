@@ -1,6 +1,7 @@
 //! The state of a node's log at some place of the journal, which a reader must know to read on from there.
 
-use super::types::{Ballot, Index, Link, Mark, Position};
+use super::mark::Mark;
+use super::types::{Ballot, Index, Link, Position};
 use crate::log::block::{Contents, Damage, Frame, Record};
 
 /// See the module's header.

@@ -6,11 +6,12 @@ use std::sync::mpsc::channel;
 
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
+use super::mark::Mark;
 use super::members::Members;
 use super::members::tests::of_voters;
 use super::recovery::EntryRecovery;
 use super::simulation::OPTIONS;
-use super::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
+use super::types::{Ballot, Index, Link, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
 use crate::base::lsn::Lsn;
 use crate::log::block::Damage;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::members::Members;
 use crate::base::lsn::Lsn;
 
 /// A number that identifies a node for ever. A directory of data belongs to one node, and a new directory gets a new
@@ -95,22 +94,4 @@ pub(crate) struct Position {
     pub(crate) index: Index,
     pub(crate) term: Term,
     pub(crate) link: Link,
-}
-
-/// A snapshot of all data, as of an entry of the log. The file itself stays outside the core.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) at: Position,
-    /// The members as of that entry.
-    pub(crate) members: Members,
-    /// The number by which a node finds the file among its own; drawn when the snapshot was made.
-    pub(crate) serial: u64,
-}
-
-impl Mark {
-    /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
-    /// node without anything gets the members with a snapshot.
-    pub(crate) fn first(members: Members) -> Mark {
-        Mark { at: Position { index: Index(1), term: Term(1), link: Link::default() }, members, serial: 0 }
-    }
 }

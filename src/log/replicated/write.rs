@@ -1,7 +1,8 @@
 //! The data that the disk of a node is given, and that it gives back after a start.
 
 use super::entry::Entry;
-use super::types::{Ballot, Index, Mark, Position};
+use super::mark::Mark;
+use super::types::{Ballot, Index, Position};
 
 /// Changes of what is on the disk, all of them in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]

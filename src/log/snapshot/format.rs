@@ -10,8 +10,9 @@ use crate::log::block::{u32_at, u64_at};
 use crate::log::checksum::{crc32c, crc32c_append};
 use crate::log::identity::{DirectoryId, Owner};
 use crate::log::limits::SNAPSHOT_FRAME_MAX_BYTES;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
-use crate::log::replicated::types::{Index, Link, Mark, Position, Term};
+use crate::log::replicated::types::{Index, Link, Position, Term};
 use crate::log::segment::BadHeader;
 
 /// Bytes of the header; the first frame follows it.

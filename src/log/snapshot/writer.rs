@@ -28,8 +28,9 @@ use crate::log::limits::{
 };
 use crate::log::names;
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
-use crate::log::replicated::types::{Mark, Position};
+use crate::log::replicated::types::Position;
 
 /// Why a snapshot failed. Earlier files are untouched.
 #[derive(Clone, Debug, thiserror::Error)]

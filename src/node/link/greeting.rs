@@ -97,12 +97,20 @@ impl fmt::Display for Verdict {
             Verdict::NoPeer => f.write_str("it does not count the dialling node among its peers"),
             Verdict::Purpose => f.write_str("it does not know the purpose of the connection"),
             Verdict::Birth => f.write_str(
-                "the directory of the node that was refused is not the one that joined the group: remove that node from \
-                 the group, and let it join again under a new number",
+                "the directory of the node that was refused is not the one that joined the group: remove that node \
+                 from the group, and let it join again under a new number",
             ),
             Verdict::Unknown(code) => write!(f, "reason {code}, which this version of Tidegate does not know"),
         }
     }
+}
+
+/// What the other end of a connection has said in its greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Greeted {
+    pub(crate) node: NodeId,
+    pub(crate) identity: Identity,
+    pub(crate) agreed: Agreed,
 }
 
 /// See the module's header.

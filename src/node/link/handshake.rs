@@ -3,19 +3,10 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::LinkError;
-use super::greeting::{Greeting, HEAD_BYTES, MESSAGES, Verdict};
+use super::greeting::{Greeted, Greeting, HEAD_BYTES, MESSAGES, Verdict};
 use super::peers::Peers;
 use super::security::Stream;
-use super::settings::{Agreed, Identity};
 use crate::log::replicated::types::NodeId;
-
-/// What the other end of a connection has said in its greeting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Greeted {
-    pub(crate) node: NodeId,
-    pub(crate) identity: Identity,
-    pub(crate) agreed: Agreed,
-}
 
 /// Greets the node `to` on a connection that this node has dialled.
 pub(super) async fn greet(stream: &mut Stream, peers: &Peers, to: NodeId) -> Result<Greeted, LinkError> {

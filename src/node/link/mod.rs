@@ -46,7 +46,7 @@ use peers::{Peers, Task};
 use security::Guard;
 use settings::{Identity, LinkSettings, PeerHome};
 
-pub(crate) use handshake::Greeted;
+pub(crate) use greeting::Greeted;
 pub(crate) use peers::Receiver;
 
 /// The links of a node. They end when this is dropped.

@@ -10,8 +10,7 @@ use std::rc::Rc;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::facts::{ConnectionRecord, Failures, PeerFacts};
-use super::greeting::Verdict;
-use super::handshake::Greeted;
+use super::greeting::{Greeted, Verdict};
 use super::limits::HANDSHAKES_MAX;
 use super::queue::Queue;
 use super::security::Guard;

@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame::FrameReader;
-use super::handshake::{Greeted, answer};
+use super::greeting::Greeted;
+use super::handshake::answer;
 use super::limits::ACCEPT_RETRY;
 use super::peers::{ConnectionId, Peer, Peers, Task};
 use super::security::Stream;

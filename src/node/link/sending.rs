@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame;
-use super::handshake::{Greeted, greet};
+use super::greeting::Greeted;
+use super::handshake::greet;
 use super::limits::WRITE_BATCH_BYTES;
 use super::peers::{Peer, Peers};
 use super::security::Stream;

@@ -1,5 +1,6 @@
 //! The whole server without sockets and without threads.
 
+mod group;
 mod imported;
 mod loading;
 mod logged;

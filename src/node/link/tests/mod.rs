@@ -22,9 +22,10 @@ use super::{Greeted, Links, Receiver};
 use crate::consensus::message::{Body, Message, Round, SentEntry};
 use crate::log::replicated::block::tests::block;
 use crate::log::replicated::entry::Payload;
+use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::tests::{home_of, of_voters};
 use crate::log::replicated::members::{History, MemberChange, Members};
-use crate::log::replicated::types::{GroupId, Index, Link, Mark, NodeId, Position, Term};
+use crate::log::replicated::types::{GroupId, Index, Link, NodeId, Position, Term};
 
 fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()

@@ -85,7 +85,7 @@ impl Bench {
     }
 
     fn log(&self) -> &Log {
-        self.engine.server.persistence.journal.as_ref().expect("it was attached").log()
+        self.engine.server.persistence.local_log().expect("it was attached")
     }
 
     /// Runs a pipeline of commands. The replies are in the outbox then.

@@ -216,14 +216,14 @@ impl<'w> Life<'w> {
                 self.hear_events()?;
             }
             65..72 => {
-                if let Some(journal) = &self.engine.server.persistence.journal {
-                    journal.log().step();
+                if let Some(log) = self.engine.server.persistence.local_log() {
+                    log.step();
                 }
                 self.engine.server.follow_journal();
             }
             72..78 => {
-                if let Some(journal) = &self.engine.server.persistence.journal {
-                    journal.log().do_chore();
+                if let Some(log) = self.engine.server.persistence.local_log() {
+                    log.do_chore();
                 }
                 self.engine.server.follow_journal();
             }
@@ -536,7 +536,7 @@ impl<'w> Life<'w> {
         let is_held = server.clients.sessions.get_mut(client.key).is_some_and(|session| session.waits_for_journal());
         reached.held += u64::from(is_held);
         client.received.extend(sent);
-        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.local_log().is_some_and(|log| log.policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&client.received) {
             let reply: Vec<u8> = client.received.drain(..len).collect();
             let Some(expected) = client.expected.pop_front() else { break };
@@ -593,7 +593,7 @@ impl<'w> Life<'w> {
     fn hear(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.listener.received.extend(super::super::logged::send(server, self.listener.key));
-        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.local_log().is_some_and(|log| log.policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.listener.received) {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
             self.heard += len as u64;
@@ -632,7 +632,7 @@ impl<'w> Life<'w> {
     fn hear_events(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.observer.received.extend(super::super::logged::send(server, self.observer.key));
-        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.local_log().is_some_and(|log| log.policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.observer.received) {
             let message: Vec<u8> = self.observer.received.drain(..len).collect();
             self.observed += len as u64;
@@ -656,7 +656,7 @@ impl<'w> Life<'w> {
     }
 
     fn log_state(&self) -> Option<LogState> {
-        self.engine.server.persistence.journal.as_ref().map(|journal| journal.log().state())
+        self.engine.server.persistence.local_log().map(|log| log.state())
     }
 
     fn note_log_state(&mut self) {
@@ -730,7 +730,7 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
 /// Checks that the journal has the data that leaves now, as far as `appendfsync` asks: that can be seen without a
 /// crash.
 fn is_safe(server: &ServerState, told: &Told) -> Verdict {
-    let Some(log) = server.persistence.journal.as_ref().map(|journal| journal.log()) else { return Ok(()) };
+    let Some(log) = server.persistence.local_log() else { return Ok(()) };
     let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
     if told.lsn > safe.get() {
         return Err(format!("{told:?} was shown, and the log had got to {safe}"));

@@ -1,0 +1,242 @@
+//! The engine of a node in a group: it follows the orders of consensus.
+//!
+//! While the node leads, the engine executes commands as that of a single server does, and the group commits what it
+//! hands over. Otherwise it applies what others have executed. Nothing else changes its data then: no key expires, no
+//! key is evicted and no client writes.
+//!
+//! **The end of a reign.** All clients are disconnected, and no reply that was held leaves. What was executed and not
+//! given back as committed may be part of the group's log or not. If the next blocks that the group commits are these,
+//! the data is right as it is, as after a planned transfer. At the first other block, or after a while without any, the
+//! data is loaded again from this node's disk, up to the last block that was given back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::recovery::Loading;
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::consensus::output::{Order, Why};
+use crate::engine::Engine;
+use crate::engine::limits::RECOVERY_SLICE_BYTES;
+use crate::keyspace::Misfit;
+use crate::keyspace::effect::EffectReader;
+use crate::log::block::HEAD_BYTES;
+use crate::log::directory::Directory;
+use crate::log::replicated::block::Block;
+use crate::log::replicated::types::{Position, Term};
+use crate::log::restore::Restore;
+use crate::node::door::Door;
+use crate::persist::error::RecoveryError;
+use crate::persist::group::{Given, GroupLog};
+use crate::persist::journal::{Journal, Keeper};
+use crate::persist::saving::Progress;
+use crate::persist::tail::{Tail, UnitOrigin};
+
+/// How long a node that was deposed waits for the fate of what it has executed. Until its data is what the group has
+/// committed, it can't lead, and perhaps no other can, either.
+const RESOLVE_MAX: Duration = Duration::from_millis(100);
+
+/// Makes an engine follow the orders of its node. See the module's header.
+pub(crate) struct Following {
+    directory: Arc<Directory>,
+    /// The data that is being loaded, and the entry that it ends at.
+    loading: Option<(Loading, Position)>,
+    /// When the data is loaded again if the fate of what was executed is still unknown.
+    resolve_at: Option<Instant>,
+    /// The last order that was followed, and the last one that the node was told of.
+    followed: u64,
+    told: u64,
+}
+
+impl Following {
+    /// Makes `engine` that of a node. It has no data, and lets no client in, before the first order.
+    pub(crate) fn begin(engine: &mut Engine, directory: Arc<Directory>, door: Arc<Door>) -> Following {
+        let group = Keeper::Group(Box::new(GroupLog::new(door)));
+        engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
+        engine.role_changed();
+        engine.server.set_loading(Some(nothing_yet()));
+        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0 }
+    }
+
+    /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
+        engine.server.follow_journal();
+        let more = self.follow_orders(engine);
+        if self.is_settled() && self.told < self.followed {
+            self.told = self.followed;
+            if let Some(group) = engine.group() {
+                group.handled(self.told);
+            }
+        }
+        more
+    }
+
+    fn follow_orders(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
+        let mut bytes = 0;
+        while bytes < RECOVERY_SLICE_BYTES {
+            if let Some((mut loading, at)) = self.loading.take() {
+                if !loading.step(engine, RECOVERY_SLICE_BYTES)?.is_complete {
+                    self.loading = Some((loading, at));
+                    return Ok(true);
+                }
+                loading.finish_for_group(engine, at.link.lsn);
+                self.show(engine);
+            }
+            if self.resolve_at.is_some_and(|at| at <= Instant::now()) {
+                let at = engine.group().map_or(Position::default(), |group| group.position());
+                self.load(engine, at)?;
+                continue;
+            }
+            let Some((number, order)) = engine.group().and_then(GroupLog::take_order) else { return Ok(false) };
+            self.followed = number;
+            bytes += self.follow(engine, order)?;
+        }
+        Ok(true)
+    }
+
+    /// Follows an order. Returns the bytes that it counts for.
+    fn follow(&mut self, engine: &mut Engine, order: Order) -> Result<usize, RecoveryError> {
+        match order {
+            Order::Load(mark) => self.load(engine, mark.at)?,
+            Order::Apply { at, block } => {
+                self.take(engine, at, &block)?;
+                return Ok(block.body().len());
+            }
+            Order::Members { at, .. } => {
+                if let Some(group) = engine.group() {
+                    group.passed(at);
+                }
+            }
+            Order::Lead(_) if !self.is_settled() => return Err(RecoveryError::Unresolved),
+            Order::Lead(term) => engine.lead(term),
+            Order::Deposed { term, why } => {
+                engine.deposed(term, why);
+                self.settle(engine);
+            }
+        }
+        Ok(0)
+    }
+
+    fn take(&mut self, engine: &mut Engine, at: Position, block: &Block) -> Result<(), RecoveryError> {
+        let Some(journal) = &mut engine.server.persistence.journal else { return Ok(()) };
+        match journal.given(at, block) {
+            Given::Own => self.settle(engine),
+            Given::New => engine.apply_block(block)?,
+            // The block is on this node's disk, too, so it is loaded together with those before it.
+            Given::Fork => self.load(engine, at)?,
+        }
+        Ok(())
+    }
+
+    /// Looks whether the data is what the group has committed, and if not, until when to wait for that.
+    fn settle(&mut self, engine: &mut Engine) {
+        let is_ahead = engine.group().is_some_and(|group| group.is_ahead() && !group.leads());
+        self.resolve_at = match self.resolve_at {
+            _ if !is_ahead => None,
+            None => Some(Instant::now() + RESOLVE_MAX),
+            known => known,
+        };
+        self.show(engine);
+    }
+
+    /// Drops all data, and begins to load that of the group up to an entry.
+    fn load(&mut self, engine: &mut Engine, at: Position) -> Result<(), RecoveryError> {
+        engine.drop_data()?;
+        if let Some(journal) = &mut engine.server.persistence.journal {
+            journal.loaded(at);
+        }
+        self.resolve_at = None;
+        let restore = Restore::open_until(Arc::clone(&self.directory), at.link.lsn)?;
+        self.loading = Some((Loading::begin_from(engine, restore)?, at));
+        self.show(engine);
+        Ok(())
+    }
+
+    /// Whether the data is what the group has committed, apart from the blocks of an open reign.
+    fn is_settled(&self) -> bool {
+        self.loading.is_none() && self.resolve_at.is_none()
+    }
+
+    /// Lets clients in only while the data is settled.
+    fn show(&self, engine: &mut Engine) {
+        let is_loading = !self.is_settled();
+        if is_loading != engine.server.persistence.loading.is_some() {
+            engine.server.set_loading(is_loading.then(nothing_yet));
+        }
+    }
+}
+
+impl Engine {
+    /// Begins a reign: from here on clients' changes are handed to the group.
+    fn lead(&mut self, term: Term) {
+        tracing::info!("this node leads its group, in term {term}");
+        if let Some(group) = self.group() {
+            group.lead(term);
+        }
+        self.server.set_tail(Some(Tail::new(vec![0; HEAD_BYTES])));
+        self.role_changed();
+        self.begin_own_time();
+    }
+
+    /// Ends a reign: no reply leaves any more, and no client stays.
+    fn deposed(&mut self, term: Term, why: Why) {
+        tracing::warn!("this node does not lead its group any more: {why:?}, in term {term}");
+        if let Some(group) = self.group() {
+            group.deposed();
+        }
+        self.server.set_tail(None);
+        let keys: Vec<_> = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
+        for key in keys {
+            self.server.connections().kill(key);
+        }
+        self.role_changed();
+    }
+
+    /// Applies the units of a block that another node has executed.
+    fn apply_block(&mut self, block: &Block) -> Result<(), RecoveryError> {
+        // Replayed units have their own time.
+        self.server.time.expire_clock_reading();
+        self.ks.set_now_ms(block.time_ms);
+        for unit in block.units() {
+            let open = self.begin(UnitOrigin::of(unit.origin));
+            for (index, (db, effect)) in EffectReader::new(unit.effects).enumerate() {
+                let misfit = |what: Misfit| RecoveryError::GroupMisfit { lsn: unit.lsn, index, what: what.to_string() };
+                self.apply(db, &effect).map_err(misfit)?;
+            }
+            self.commit(open, &mut []);
+        }
+        Ok(())
+    }
+
+    /// Drops all keys, scripts and libraries.
+    fn drop_data(&mut self) -> Result<(), RecoveryError> {
+        let (config, clock) = (self.server.config.clone(), self.server.time.clock.clone());
+        let empty = Engine::new(config, self.server.table, clock, Rng::from_entropy());
+        let empty = empty.map_err(|error| RecoveryError::Unsaved(error.to_string()))?;
+        // A snapshot in progress can't go on with other tables.
+        self.server.persist(&mut self.ks, |persistence, _, _| persistence.cancel_save());
+        self.ks.take_over(empty.ks);
+        // Replies need not wait for units that are forgotten.
+        self.ks.forget_in_flight();
+        self.server.programs.scripts.take_over(empty.server.programs.scripts);
+        // Scripts are counted by their places in a Lua state that is gone.
+        self.server.meters.stats.scripts.reset();
+        Ok(())
+    }
+
+    /// Applies a change of the role to all sessions.
+    fn role_changed(&mut self) {
+        let of_all = self.server.restrictions_of_all();
+        self.server.clients.set_role(of_all);
+        self.server.readers_changed();
+    }
+
+    fn group(&mut self) -> Option<&mut GroupLog> {
+        self.server.persistence.journal.as_mut().and_then(Journal::group)
+    }
+}
+
+/// The progress of a load that has just begun.
+fn nothing_yet() -> Progress {
+    Progress { began: Instant::now(), read: 0, all: 1, is_complete: false }
+}

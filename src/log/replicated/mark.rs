@@ -1,0 +1,22 @@
+//! Snapshots, as consensus knows them.
+
+use super::members::Members;
+use super::types::{Index, Link, Position, Term};
+
+/// A snapshot of all data, as of an entry of the log. The file itself stays outside the core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: Position,
+    /// The members as of that entry.
+    pub(crate) members: Members,
+    /// The number by which a node finds the file among its own; drawn when the snapshot was made.
+    pub(crate) serial: u64,
+}
+
+impl Mark {
+    /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
+    /// node without anything gets the members with a snapshot.
+    pub(crate) fn first(members: Members) -> Mark {
+        Mark { at: Position { index: Index(1), term: Term(1), link: Link::default() }, members, serial: 0 }
+    }
+}

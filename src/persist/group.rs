@@ -1,0 +1,218 @@
+//! The journal of a node in a group, as the engine sees it: units become blocks of the group's log, and are safe once
+//! the group has committed them.
+//!
+//! Only a leader hands units over, between the orders [`Lead`](Order::Lead) and [`Deposed`](Order::Deposed), and a
+//! reply that shows data needs more than that its units are committed: the node must still have led after the reply was
+//! made. Each turn of the server has a *round* for this. The round is confirmed when the group commits a block that was
+//! proposed later, or, without one, when a quorum of the nodes answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::lsn::Lsn;
+use crate::consensus::message::Round;
+use crate::consensus::output::Order;
+use crate::log::block::HEAD_BYTES;
+use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
+use crate::log::replicated::types::{Link, Position, Term};
+use crate::node::door::{Call, Door, News};
+
+/// See the module's header.
+pub(crate) struct GroupLog {
+    door: Arc<Door>,
+    /// The open reign, and the end of what was proposed in it.
+    reign: Option<(Term, Link)>,
+    /// The last entry that was given back as committed.
+    position: Position,
+    /// Blocks of the reign that were not given back.
+    unconfirmed: VecDeque<Link>,
+    /// The last unit that is committed.
+    committed: Lsn,
+    rounds: Rounds,
+    orders: VecDeque<(u64, Order)>,
+    failure: Option<String>,
+}
+
+/// The rounds of this node. Their numbers grow over all reigns.
+#[derive(Debug)]
+struct Rounds {
+    /// The round that confirms the replies made now.
+    current: u64,
+    confirmed: u64,
+    /// Rounds that a block confirms, each with its last unit.
+    by_block: VecDeque<(Lsn, u64)>,
+}
+
+impl Rounds {
+    /// Ends the current round, and returns its number.
+    fn end(&mut self) -> u64 {
+        self.current += 1;
+        self.current - 1
+    }
+
+    fn committed(&mut self, lsn: Lsn) {
+        while let Some((_, round)) = self.by_block.pop_front_if(|(last, _)| *last <= lsn) {
+            self.confirmed = self.confirmed.max(round);
+        }
+    }
+}
+
+/// How an applied block relates to what the engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// The engine has executed it itself.
+    Own,
+    /// The engine must apply it.
+    New,
+    /// The engine has executed something else in its place, and must load its data again.
+    Fork,
+}
+
+impl GroupLog {
+    /// Makes the journal of a node that has no data yet.
+    pub(crate) fn new(door: Arc<Door>) -> GroupLog {
+        GroupLog {
+            door,
+            reign: None,
+            position: Position::default(),
+            unconfirmed: VecDeque::new(),
+            committed: Lsn::NONE,
+            rounds: Rounds { current: 1, confirmed: 0, by_block: VecDeque::new() },
+            orders: VecDeque::new(),
+            failure: None,
+        }
+    }
+
+    /// Returns the last unit that is committed.
+    #[inline]
+    pub(super) fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    /// Whether this node leads, as far as the engine knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.reign.is_some()
+    }
+
+    /// Returns why the node has ended, if it has.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Proposes units, which lie behind the [room](HEAD_BYTES) for a head. Without a reign they are dropped: nobody was
+    /// told of them.
+    pub(super) fn propose(&mut self, bytes: Vec<u8>, units: u32, time_ms: i64) {
+        let Some((term, executed)) = &mut self.reign else { return };
+        let Ok(block) = Block::seal_behind(bytes, HEAD_BYTES - BLOCK_HEAD_BYTES, *term, *executed, units, time_ms)
+        else {
+            debug_assert!(false, "the tail holds whole units");
+            return;
+        };
+        *executed = block.link();
+        self.unconfirmed.push_back(block.link());
+        let round = self.rounds.end();
+        self.rounds.by_block.push_back((block.link().lsn, round));
+        self.door.call(Call::Propose(block));
+    }
+
+    /// Returns the round that must be confirmed before replies made now may leave.
+    #[inline]
+    pub(crate) fn current_round(&self) -> u64 {
+        self.rounds.current
+    }
+
+    /// Whether the round is confirmed.
+    #[inline]
+    pub(crate) fn is_confirmed(&self, round: u64) -> bool {
+        round <= self.rounds.confirmed
+    }
+
+    /// Asks for the confirmation of a round, unless it was asked for.
+    pub(crate) fn ask_for(&mut self, round: u64) {
+        if round == self.rounds.current
+            && let Some((term, _)) = self.reign
+        {
+            let number = self.rounds.end();
+            self.door.call(Call::Confirm(Round { term, number }));
+        }
+    }
+
+    /// Takes the node's news.
+    pub(super) fn follow(&mut self) {
+        let News { orders, committed, confirmed, failure, wants_snapshot: _ } = self.door.take_news();
+        self.orders.extend(orders);
+        if let (Some((term, _)), Some((of, lsn))) = (self.reign, committed)
+            && term == of
+        {
+            self.advance(lsn);
+        }
+        if let (Some((term, _)), Some(round)) = (self.reign, confirmed)
+            && term == round.term
+        {
+            self.rounds.confirmed = self.rounds.confirmed.max(round.number);
+        }
+        if let Some(failure) = failure {
+            self.failure = Some(failure.to_string());
+        }
+    }
+
+    fn advance(&mut self, lsn: Lsn) {
+        self.committed = self.committed.max(lsn);
+        self.rounds.committed(lsn);
+    }
+
+    /// Takes the next order. The engine must follow it, and then say that it is [handled](Self::handled).
+    pub(crate) fn take_order(&mut self) -> Option<(u64, Order)> {
+        self.orders.pop_front()
+    }
+
+    /// Notes that all orders up to this one are followed.
+    pub(crate) fn handled(&self, number: u64) {
+        self.door.call(Call::Handled(number));
+    }
+
+    /// Begins a reign.
+    pub(crate) fn lead(&mut self, term: Term) {
+        self.reign = Some((term, self.position.link));
+    }
+
+    /// Ends the reign. Blocks that were proposed may still be given back.
+    pub(crate) fn deposed(&mut self) {
+        self.reign = None;
+        self.rounds.by_block.clear();
+    }
+
+    /// Notes a committed block, and says what the engine has to do with it.
+    pub(crate) fn given(&mut self, at: Position, block: &Block) -> Given {
+        let given = match self.unconfirmed.pop_front() {
+            None => Given::New,
+            Some(own) if own == block.link() => Given::Own,
+            Some(_) => Given::Fork,
+        };
+        self.position = at;
+        self.advance(at.link.lsn);
+        given
+    }
+
+    /// Returns the last entry that was given back.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Notes a committed entry without units.
+    pub(crate) fn passed(&mut self, at: Position) {
+        self.position = at;
+    }
+
+    /// Whether the engine has executed something that was not given back.
+    pub(crate) fn is_ahead(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
+    /// Starts anew from data that ends at this entry.
+    pub(crate) fn loaded(&mut self, at: Position) {
+        self.position = at;
+        self.unconfirmed.clear();
+        self.committed = at.link.lsn;
+    }
+}

@@ -1,0 +1,264 @@
+//! Engines of the nodes of a group: real threads of nodes, sockets on loopback and files; only the sockets of clients
+//! are missing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::logged::send;
+use crate::base::clock::Clock;
+use crate::base::rng::Rng;
+use crate::command;
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::persistence::following::Following;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::group_commit::Options;
+use crate::log::identity::Owner;
+use crate::log::platform::Platform;
+use crate::log::replicated::members::NodeAddress;
+use crate::log::replicated::types::{GroupId, NodeId};
+use crate::node::door::Door;
+use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
+use crate::node::thread::{NodeSettings, NodeThread};
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+use crate::session::Peer;
+use crate::spec::session_key::SessionKey;
+
+/// A node with its engine and a client.
+struct Server {
+    engine: Engine,
+    following: Following,
+    client: SessionKey,
+    _node: NodeThread,
+}
+
+impl Server {
+    fn leads(&self) -> bool {
+        self.engine.server.persistence.journal.as_ref().is_some_and(|journal| !journal.is_follower())
+            && self.engine.server.persistence.loading.is_none()
+    }
+
+    /// Runs a command given as words. The reply is in the outbox then.
+    fn feed(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        let request = format!("*{}\r\n{bulks}", words.len());
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(self.client, &mut Decoder::new(), request.as_bytes(), &mut out);
+        if let Some(session) = self.engine.server.clients.sessions.get_mut(self.client) {
+            session.reply(&mut out);
+        }
+    }
+
+    fn is_killed(&mut self) -> bool {
+        self.engine.server.clients.sessions.get_mut(self.client).is_none_or(|session| session.is_killed())
+    }
+}
+
+/// The nodes of a group.
+struct Group {
+    folder: TempDir,
+    addresses: BTreeMap<NodeId, NodeAddress>,
+    servers: BTreeMap<u64, Server>,
+}
+
+static GROUPS: AtomicU8 = AtomicU8::new(1);
+
+fn node(number: u64) -> NodeId {
+    NodeId::new(number).expect("it is not 0")
+}
+
+impl Group {
+    /// Starts three nodes, and waits until one leads.
+    fn new() -> Group {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        // Those of `node::tests` begin at the other end.
+        let group = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
+        let host = |number| format!("127.{high}.{low}.{}", 255 - group * 8 + number);
+        let address = |number| NodeAddress::new(&host(number), 6379, 16379).expect("it is one");
+        let addresses = (1..=3).map(|number| (node(number), address(number))).collect();
+        let mut group = Group { folder: tempfile::tempdir().expect("a folder"), addresses, servers: BTreeMap::new() };
+        (1..=3).for_each(|number| group.start(number));
+        group.until_led();
+        group
+    }
+
+    fn start(&mut self, number: u64) {
+        let mut rng = Rng::from_entropy();
+        let id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
+        let owner = Owner::Node { group: GroupId(0), node: node(number) };
+        let platform = Platform {
+            options: Options { segment_bytes: 256 * 1024, first_segment_bytes: 64 * 1024, ..Options::default() },
+            ..Platform::default()
+        };
+        let path = self.folder.path().join(number.to_string());
+        let directory = Directory::open_as(owner, Arc::clone(&platform.disk), &path, DirectoryId::new(id));
+        let directory = Arc::new(directory.expect("nobody else has it"));
+        let one = VersionRange { oldest: 1, newest: 1 };
+        let address = self.addresses[&node(number)].clone();
+        let settings = NodeSettings {
+            group: GroupId(0),
+            node: node(number),
+            listen: address.for_nodes(),
+            address,
+            founders: self.addresses.clone(),
+            security: Security::Plain,
+            deadlines: Deadlines::default(),
+            versions: Versions { protocol: PROTOCOL, log: one, effects: one },
+            keep_bytes: 1 << 20,
+            disk_stuck_after: Duration::from_secs(10),
+            platform,
+        };
+        let door = Arc::new(Door::new(Box::new(|| {})));
+        let mut engine =
+            Engine::new(Config::default(), command::table(), Clock::system(), Rng::seeded(number)).expect("memory");
+        let following = Following::begin(&mut engine, Arc::clone(&directory), Arc::clone(&door));
+        let client = engine.server.open_session(Peer::default());
+        let _node = NodeThread::start(settings, directory, door).expect("a thread");
+        let server = Server { engine, following, client, _node };
+        assert!(self.servers.insert(number, server).is_none());
+    }
+
+    fn stop(&mut self, number: u64) {
+        self.servers.remove(&number).expect("it runs");
+    }
+
+    fn at(&mut self, number: u64) -> &mut Server {
+        self.servers.get_mut(&number).expect("it runs")
+    }
+
+    /// Lets the group work until something is true.
+    fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Group) -> bool) {
+        let begin = Instant::now();
+        loop {
+            for server in self.servers.values_mut() {
+                while server.following.step(&mut server.engine).expect("the orders can be followed") {}
+            }
+            if is_true(self) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "it did not come to this: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn leader(&self) -> Option<u64> {
+        self.servers.iter().find(|(_, server)| server.leads()).map(|(number, _)| *number)
+    }
+
+    fn until_led(&mut self) -> u64 {
+        self.until("a node leads", |group| group.leader().is_some());
+        self.leader().expect("one leads")
+    }
+
+    /// Runs a command, and waits for its reply; `None` if the client was disconnected instead.
+    fn line(&mut self, number: u64, line: &str) -> Option<String> {
+        self.at(number).feed(line);
+        let mut reply = None;
+        self.until(line, |group| {
+            let server = group.at(number);
+            let sent = send(&mut server.engine.server, server.client);
+            reply = (!sent.is_empty()).then(|| sent.escape_ascii().to_string());
+            reply.is_some() || server.is_killed()
+        });
+        reply
+    }
+
+    fn others(&self, number: u64) -> Vec<u64> {
+        self.servers.keys().copied().filter(|other| *other != number).collect()
+    }
+
+    /// Waits until a command has the same reply on all nodes.
+    fn until_all_say(&mut self, line: &str, reply: &str) {
+        self.until("all nodes say the same", |group| {
+            let numbers: Vec<u64> = group.servers.keys().copied().collect();
+            numbers.into_iter().all(|number| {
+                let server = group.at(number);
+                server.client = server.engine.server.open_session(Peer::default());
+                server.feed(line);
+                let begin = Instant::now();
+                let mut sent = Vec::new();
+                while sent.is_empty() && begin.elapsed() < Duration::from_secs(1) {
+                    let _ = server.following.step(&mut server.engine);
+                    sent = send(&mut server.engine.server, server.client);
+                }
+                sent.escape_ascii().to_string() == reply
+            })
+        });
+    }
+}
+
+const OK: Option<&str> = Some("+OK\\r\\n");
+
+#[test]
+fn what_the_leader_acknowledges_is_on_all_nodes() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k 1").as_deref(), OK);
+    assert_eq!(group.line(leader, "INCR k").as_deref(), Some(":2\\r\\n"));
+    assert_eq!(
+        group.line(leader, "EVAL return{redis.call('rpush',KEYS[1],1,2,3)} 1 l").as_deref(),
+        Some("*1\\r\\n:3\\r\\n")
+    );
+    assert_eq!(group.line(leader, "SET gone v PX 1").as_deref(), OK);
+    group.until_all_say("GET k", "$1\\r\\n2\\r\\n");
+    group.until_all_say("LRANGE l 0 -1", "*3\\r\\n$1\\r\\n1\\r\\n$1\\r\\n2\\r\\n$1\\r\\n3\\r\\n");
+    group.until_all_say("GET gone", "$-1\\r\\n");
+    for other in group.others(leader) {
+        let refused = group.line(other, "SET k 3").expect("it is refused");
+        assert!(refused.starts_with("-READONLY"), "{refused}");
+        let refused = group.line(other, "EVAL return{redis.call('incr',KEYS[1])} 1 k").expect("it is refused");
+        assert!(refused.contains("READONLY"), "{refused}");
+    }
+}
+
+#[test]
+fn the_others_go_on_when_the_leader_is_gone_and_it_catches_up() {
+    let mut group = Group::new();
+    for round in 1..=3 {
+        let leader = group.until_led();
+        assert_eq!(group.line(leader, "INCR k"), Some(format!(":{}\\r\\n", 2 * round - 1)));
+        group.stop(leader);
+        let next = group.until_led();
+        assert_eq!(group.line(next, "INCR k"), Some(format!(":{}\\r\\n", 2 * round)));
+        group.start(leader);
+        group.until_all_say("GET k", &format!("$1\\r\\n{}\\r\\n", 2 * round));
+    }
+}
+
+#[test]
+fn a_leader_without_a_quorum_answers_nothing_and_forgets_what_it_executed() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k before").as_deref(), OK);
+    let others = group.others(leader);
+    others.iter().for_each(|other| group.stop(*other));
+    assert_eq!(group.line(leader, "SET k lost"), None, "the client is disconnected");
+    let server = group.at(leader);
+    server.client = server.engine.server.open_session(Peer::default());
+    group.until("the data is what was committed", |group| group.at(leader).engine.server.persistence.loading.is_none());
+    assert_eq!(group.line(leader, "GET k").as_deref(), Some("$6\\r\\nbefore\\r\\n"));
+    others.iter().for_each(|other| group.start(*other));
+    let next = group.until_led();
+    let value = group.line(next, "GET k").expect("it leads");
+    // The write reached the disk of one node only: the next leader may have it or not.
+    assert!(value == "$6\\r\\nbefore\\r\\n" || value == "$4\\r\\nlost\\r\\n", "{value}");
+    group.until_all_say("GET k", &value);
+}
+
+#[test]
+fn a_read_is_answered_by_a_leader_with_a_quorum_only() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k v").as_deref(), OK);
+    assert_eq!(group.line(leader, "GET k").as_deref(), Some("$1\\r\\nv\\r\\n"));
+    let others = group.others(leader);
+    others.iter().for_each(|other| group.stop(*other));
+    assert_eq!(group.line(leader, "GET k"), None, "another node could lead by now");
+}
