@@ -16,6 +16,7 @@ pub mod key_prefixes;
 pub mod limits;
 pub mod long_double;
 pub mod lsn;
+pub mod node_address;
 pub mod num;
 pub mod os;
 pub(crate) mod pem;

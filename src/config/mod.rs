@@ -20,6 +20,7 @@ pub mod limits;
 mod lists;
 mod load;
 mod names;
+mod nodes;
 mod output_limits;
 mod paths;
 mod reason;

@@ -41,6 +41,15 @@ pub enum Refusal {
     /// The values are not pairs of seconds and changes.
     #[error("Invalid save parameters")]
     SavePoints,
+    /// The values are not nodes.
+    #[error("nodes are written as number=host:port@port, with the port for clients and that for nodes")]
+    Nodes,
+    /// A number or an address stands for two nodes.
+    #[error("each node needs a number and an address of its own")]
+    NodeTwice,
+    /// The value is not where a node can be reached.
+    #[error("an address of a node is written as host:port@port, with the port for clients and that for nodes")]
+    Announced,
     /// The values are not numbers.
     #[error("Invalid latency-tracking-info-percentiles parameters")]
     Percentiles,

@@ -15,6 +15,7 @@ use super::event_classes::{EventClasses, EventLetters};
 use super::hosts::Addresses;
 use super::kind::{Origin, Shape, Text, YesNo, int, memory, octal};
 use super::lists::{OomScores, Percentiles, Prefixes, SavePoint, SavePoints, UserLine, UserLines};
+use super::nodes::{Announced, Nodes};
 use super::output_limits::{Limits, OutputLimits};
 use super::paths::{Directory, File, Name};
 use super::reason::{Inert, Reason};
@@ -22,6 +23,7 @@ use super::refusal::Refusal;
 use super::shares::{BytesOrShare, MemoryOrPercent};
 use super::source::Source;
 use super::title::Title;
+use crate::base::node_address::NodeAddress;
 use std::path::PathBuf;
 
 /// When a parameter may be changed.
@@ -449,6 +451,27 @@ parameters! {
         key_load_delay_us: i32 = "key-load-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0", hidden true;
         /// Without a journal, refuse changes while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes", act Saving;
+    }
+    "Group" {
+        /// The number of this server as a node of a group; 0 for a single server. A node keeps its number, and its
+        /// `dir`, for ever.
+        node_id: u64 = "node-id", AtStart, int(0, LONG_MAX), "0";
+        /// The nodes that found the group: for each its number, its host, its port for clients and its port for other
+        /// nodes. All of them start with the same value.
+        nodes: Vec<(u64, NodeAddress)> = "nodes", AtStart, Nodes, "";
+        /// Where clients and other nodes reach this node, if it is not in `nodes`.
+        node_announce: Option<NodeAddress> = "node-announce", AtStart, Announced, "";
+        /// A file with a secret that all nodes of the group share. Without it, or certificates, all nodes must have
+        /// loopback addresses.
+        node_secret_file: PathBuf = "node-secret-file", AtStart, File, "";
+        /// The certificate of this node, instead of a secret: PEM, for servers and clients.
+        node_tls_cert_file: PathBuf = "node-tls-cert-file", AtStart, File, "";
+        /// The key of that certificate.
+        node_tls_key_file: PathBuf = "node-tls-key-file", AtStart, File, "";
+        /// The authority that certifies the nodes.
+        node_tls_ca_cert_file: PathBuf = "node-tls-ca-cert-file", AtStart, File, "";
+        /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
+        replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
     }
     "Moving in" {
         /// Allow CLIENT IMPORT-SOURCE ON. After that call nothing expires for any client, until the caller ends its

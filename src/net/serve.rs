@@ -22,6 +22,7 @@ use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::READ_CHUNK_BYTES;
 use crate::base::os::supervisor;
 use crate::engine::Engine;
+use crate::engine::persistence::following::{Following, RecoveryError};
 use crate::engine::persistence::recovery::{Step, count_keys};
 use crate::engine::run::ending::Ends;
 use crate::net::limits::{END_CHECK_EVERY, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
@@ -41,6 +42,10 @@ pub(crate) struct Shared {
     known_deadline_ms: Cell<i64>,
     /// Notified when the journal has progressed or changed its state.
     log_moved: Arc<Notify>,
+    /// Follows the group that this server is a node of.
+    following: RefCell<Option<Following>>,
+    /// Why the group can't be followed any more.
+    failure: Cell<Option<RecoveryError>>,
     /// Notified when a snapshot has work to do.
     save_moved: Arc<Notify>,
     /// A client asked the server to stop.
@@ -49,7 +54,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Makes the state around a fresh engine. Its journal notifies `log_moved` when the clockwork must act.
-    pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>) -> Shared {
+    pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>, following: Option<Following>) -> Shared {
         let sockets = Rc::<SocketTable>::default();
         engine.server.network.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
         let save_moved = Arc::<Notify>::default();
@@ -69,6 +74,8 @@ impl Shared {
             deadline_moved: Notify::new(),
             known_deadline_ms: Cell::new(i64::MAX),
             log_moved,
+            following: RefCell::new(following),
+            failure: Cell::new(None),
             save_moved,
             shutdown: Notify::new(),
         }
@@ -135,6 +142,8 @@ impl Shared {
         let mut next_tick = Instant::now();
         // Whether more is left to reclaim than one slice has done.
         let mut more = false;
+        // Whether the group has given more orders than one slice has followed.
+        let mut has_orders = false;
         loop {
             if Instant::now() >= next_tick {
                 let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
@@ -142,6 +151,7 @@ impl Shared {
                 self.buffers.borrow_mut().give_back();
                 self.sockets.bound_handshakes(&mut self.engine.borrow_mut().server);
                 more = self.engine.borrow_mut().tick();
+                has_orders |= self.follow_group();
             } else if more || self.engine.borrow().server.memory.is_evicting() {
                 more = self.engine.borrow_mut().reclaim();
             }
@@ -157,18 +167,36 @@ impl Shared {
                 let left_ms = deadline_ms.saturating_sub(engine.server.time.clock.steady_ms()).max(0) as u64;
                 (next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000))), has_waits_left)
             };
-            if more || has_waits_left {
+            if more || has_waits_left || has_orders {
                 // Other tasks run between two slices, including those that wait for the journal.
-                self.engine.borrow_mut().server.follow_journal();
+                has_orders = self.follow_log();
                 tokio::task::yield_now().await;
                 continue;
             }
             tokio::select! {
                 () = sleep_until(wake_at) => {}
                 () = self.deadline_moved.notified() => {}
-                () = self.log_moved.notified() => self.engine.borrow_mut().server.follow_journal(),
+                () = self.log_moved.notified() => has_orders |= self.follow_log(),
             }
         }
+    }
+}
+
+impl Shared {
+    /// Acts on the journal's progress. Returns whether there is more to do at once.
+    fn follow_log(&self) -> bool {
+        self.engine.borrow_mut().server.follow_journal();
+        self.follow_group()
+    }
+
+    /// Follows the orders of the group, a slice of them. Returns whether there are more.
+    fn follow_group(&self) -> bool {
+        let Some(following) = &mut *self.following.borrow_mut() else { return false };
+        following.step(&mut self.engine.borrow_mut()).unwrap_or_else(|error| {
+            self.failure.set(Some(error));
+            self.shutdown.notify_one();
+            false
+        })
     }
 }
 
@@ -273,7 +301,7 @@ impl Shared {
 
 /// Serves until a signal or a client ends the server. Runs on a current-thread runtime, inside a `LocalSet`. Calls
 /// `load` until it reports that all data is loaded; if `load` fails, so does this function.
-pub(crate) async fn serve<E: From<std::io::Error>>(
+pub(crate) async fn serve<E: From<std::io::Error> + From<RecoveryError>>(
     shared: Rc<Shared>,
     listeners: Vec<Rc<Listener>>,
     load: impl FnMut(&mut Engine) -> Result<Step, E>,
@@ -315,8 +343,13 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     supervisor::stopping();
     shared.sockets.stop_listening();
     shared.send_rest().await;
+    // A leader hands over here.
+    drop(shared.following.take());
     if let Err(error) = shared.engine.borrow_mut().server.persistence.close() {
         tracing::error!("the journal could not be closed: {error}");
+    }
+    if let Some(failure) = shared.failure.take() {
+        return Err(failure.into());
     }
     // Tools that start a Redis for their tests wait for these words.
     tracing::info!(reason, "Tidegate is now ready to exit, bye bye...");

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::link::Greeted;
-use crate::log::replicated::members::{Home, Members, NodeAddress};
+use crate::base::node_address::NodeAddress;
+use crate::log::replicated::members::{Home, Members};
 use crate::log::replicated::types::NodeId;
 
 /// A node whose directory has no data yet, and that is one of the founders by its configuration.

@@ -19,6 +19,7 @@ use super::link::settings::{Deadlines, Identity, LinkSettings, PeerHome, Securit
 use super::link::{Greeted, Links, Receiver};
 use super::turns::Turns;
 use crate::base::clock::Clock;
+use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::consensus::core::Core;
 use crate::consensus::limits::TICK;
@@ -29,7 +30,7 @@ use crate::log::error::LogError;
 use crate::log::platform::Platform;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
-use crate::log::replicated::members::{History, Home, Members, NodeAddress};
+use crate::log::replicated::members::{History, Home, Members};
 use crate::log::replicated::recovery::{EntryRecovery, newest_snapshot};
 use crate::log::replicated::types::{GroupId, NodeId};
 use crate::log::replicated::write::Recovered;

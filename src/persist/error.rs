@@ -55,6 +55,9 @@ pub enum RecoveryError {
         /// The fault of the effect.
         what: String,
     },
+    /// The node of this server has ended.
+    #[error("{0}")]
+    Node(String),
     /// A reign begins on top of what is not committed.
     #[error("the group lets this node lead before its data is what the group has committed; please report this")]
     Unresolved,

@@ -65,3 +65,7 @@ pub const TRANSFER_SLICE_BYTES: usize = 64 * 1024;
 
 /// Cost of a key for a slice of a snapshot sent as RDB in addition to its bytes, expressed in bytes.
 pub const TRANSFER_KEY_WORK_BYTES: usize = 64;
+
+/// How long the disk of a leader may take for one write before it hands leadership over: longer than a busy disk takes,
+/// and less than clients wait.
+pub(crate) const DISK_STUCK_AFTER: Duration = Duration::from_secs(3);

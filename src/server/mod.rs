@@ -22,12 +22,14 @@ use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::limits::RECOVERY_SLICE_BYTES;
-use crate::engine::persistence::recovery::{Loading, Recovered, Step};
+use crate::engine::persistence::following::Following;
+use crate::engine::persistence::recovery::{Loading, Recovered, Step, count_keys};
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::error::LogError;
+use crate::log::replicated::types::NodeId;
 use crate::log::scan::TornTail;
 use crate::meters::turns::Turns;
 use crate::net::listener::Listener;
@@ -38,6 +40,7 @@ use crate::persist::error::RecoveryError;
 use crate::persist::saving::DATA_DIR;
 use crate::session::registry::watch_for_stalls;
 use crate::spec::table::RenameError;
+use member::MemberError;
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +81,9 @@ pub enum StartError {
          --dir"
     )]
     Import(#[from] ImportError),
+    /// The server can't be a node of its group.
+    #[error("{0}")]
+    Member(Box<dyn std::error::Error + Send + Sync>),
     /// The system refused another request.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -150,7 +156,8 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         engine.server.network.turns = turns;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
-        let mut start = Some(Start::begin(&mut engine, &log_moved)?);
+        let mut following = None;
+        let mut start = Some(Start::begin(&mut engine, &log_moved, &mut following)?);
         watch_for_stalls(&engine.server.clients.registry, table)?;
         let load = |engine: &mut Engine| {
             let step = start.as_mut().map_or(Ok(Step::Complete), |start| start.step(engine))?;
@@ -165,7 +172,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
             Ok::<_, StartError>(step)
         };
         tokio::task::spawn_local(reopen_log(signal(SignalKind::hangup())?));
-        let shared = Rc::new(Shared::new(engine, log_moved));
+        let shared = Rc::new(Shared::new(engine, log_moved, following));
         shared.start_io_threads()?;
         let questions = Arc::<Questions>::default();
         metrics_http::start(metrics, &questions, &shared.engine.borrow().server.clients.registry)?;
@@ -233,6 +240,8 @@ struct Start {
 enum Data {
     /// There is no data.
     New,
+    /// From the group of which this is a node.
+    Group(NodeId),
     /// From the snapshot and the journal.
     Own(Box<Loading>),
     /// From files of Redis.
@@ -247,10 +256,21 @@ enum Data {
 
 impl Start {
     /// Finds the data. Redis' data is imported if there is none of Tidegate's.
-    fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
+    fn begin(
+        engine: &mut Engine,
+        log_moved: &Arc<Notify>,
+        following: &mut Option<Following>,
+    ) -> Result<Start, StartError> {
         ignore_file_size_signal();
         let config = &engine.server.config;
         let (path, has_log) = (config.dir.join(DATA_DIR), config.appendonly);
+        let not_a_node = |error: MemberError| StartError::Member(Box::new(error));
+        if let Some(node) = member::node_of(config).map_err(not_a_node)? {
+            let moved = Arc::clone(log_moved);
+            let wake = Box::new(move || moved.notify_one());
+            *following = Some(member::begin(engine, node, &path, wake).map_err(not_a_node)?);
+            return Ok(Start { path, data: Data::Group(node), log_moved: Arc::clone(log_moved) });
+        }
         let found = AtStart::find(config);
         let own = match path.exists() {
             true => Some(Loading::begin(engine, open_directory(&path)?)?),
@@ -284,7 +304,7 @@ impl Start {
             },
         };
         let progress = match &mut data {
-            Data::New => None,
+            Data::New | Data::Group(_) => None,
             Data::Own(loading) => Some(loading.step(engine, 0)?),
             Data::Import { importing, .. } => Some(importing.progress()),
         };
@@ -296,6 +316,9 @@ impl Start {
     fn step(&mut self, engine: &mut Engine) -> Result<Step, StartError> {
         let (step, progress) = match &mut self.data {
             Data::New => return Ok(Step::Complete),
+            // Whoever follows the group loads its data.
+            Data::Group(_) if engine.server.persistence.loading.is_none() => return Ok(Step::Complete),
+            Data::Group(_) => return Ok(Step::Wait),
             Data::Own(loading) => {
                 // The smallest possible slice if loading pauses after each key.
                 let bytes = if engine.server.config.key_load_delay_us == 0 { RECOVERY_SLICE_BYTES } else { 1 };
@@ -316,6 +339,15 @@ impl Start {
             Data::New => {
                 engine.server.persistence.saving.lives_at(path);
                 return Ok("data: in memory only; durable: snapshots only, and there is none yet".to_owned());
+            }
+            Data::Group(node) => {
+                return Ok(format!(
+                    "data: {} ({} keys, Lsn {}), as node {node} of its group; durable: every OK is on disk on more than \
+                     half of the nodes",
+                    path.display(),
+                    count_keys(engine),
+                    engine.server.persistence.last_lsn(),
+                ));
             }
             Data::Own(loading) => {
                 let recovered = match engine.server.config.appendonly {
@@ -406,5 +438,6 @@ fn fit_to_descriptors(config: &mut Config) {
     }
 }
 
+mod member;
 #[cfg(test)]
 mod tests;

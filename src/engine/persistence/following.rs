@@ -26,7 +26,8 @@ use crate::log::replicated::block::Block;
 use crate::log::replicated::types::{Position, Term};
 use crate::log::restore::Restore;
 use crate::node::door::Door;
-use crate::persist::error::RecoveryError;
+use crate::node::thread::NodeThread;
+pub(crate) use crate::persist::error::RecoveryError;
 use crate::persist::group::{Given, GroupLog};
 use crate::persist::journal::{Journal, Keeper};
 use crate::persist::saving::Progress;
@@ -46,21 +47,31 @@ pub(crate) struct Following {
     /// The last order that was followed, and the last one that the node was told of.
     followed: u64,
     told: u64,
+    /// Ends with this.
+    _node: NodeThread,
 }
 
 impl Following {
     /// Makes `engine` that of a node. It has no data, and lets no client in, before the first order.
-    pub(crate) fn begin(engine: &mut Engine, directory: Arc<Directory>, door: Arc<Door>) -> Following {
+    pub(crate) fn begin(
+        engine: &mut Engine,
+        directory: Arc<Directory>,
+        door: Arc<Door>,
+        node: NodeThread,
+    ) -> Following {
         let group = Keeper::Group(Box::new(GroupLog::new(door)));
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
-        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0 }
+        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0, _node: node }
     }
 
     /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
     pub(crate) fn step(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         engine.server.follow_journal();
+        if let Some(failure) = engine.group().and_then(|group| group.failure()) {
+            return Err(RecoveryError::Node(failure.to_owned()));
+        }
         let more = self.follow_orders(engine);
         if self.is_settled() && self.told < self.followed {
             self.told = self.followed;

@@ -1,7 +1,6 @@
 //! The engine's side of persistence; see [`persist`](crate::persist).
 
 pub mod bulk_load;
-#[cfg_attr(not(test), expect(dead_code, reason = "a server with nodes configured will run it"))]
 pub(crate) mod following;
 pub mod recovery;
 pub(crate) mod release;

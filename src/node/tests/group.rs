@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::node;
 use crate::base::lsn::Lsn;
+use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::consensus::message::Round;
 use crate::consensus::output::Order;
@@ -21,7 +22,6 @@ use crate::log::group_commit::Options;
 use crate::log::identity::Owner;
 use crate::log::platform::Platform;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
-use crate::log::replicated::members::NodeAddress;
 use crate::log::replicated::types::{GroupId, Link, NodeId, Position, Term};
 use crate::node::door::{Answer, Call, Door, News};
 use crate::node::error::NodeError;

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::logged::send;
 use crate::base::clock::Clock;
+use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::Config;
@@ -20,7 +21,6 @@ use crate::log::directory::{Directory, DirectoryId};
 use crate::log::group_commit::Options;
 use crate::log::identity::Owner;
 use crate::log::platform::Platform;
-use crate::log::replicated::members::NodeAddress;
 use crate::log::replicated::types::{GroupId, NodeId};
 use crate::node::door::Door;
 use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
@@ -35,7 +35,6 @@ struct Server {
     engine: Engine,
     following: Following,
     client: SessionKey,
-    _node: NodeThread,
 }
 
 impl Server {
@@ -118,10 +117,10 @@ impl Group {
         let door = Arc::new(Door::new(Box::new(|| {})));
         let mut engine =
             Engine::new(Config::default(), command::table(), Clock::system(), Rng::seeded(number)).expect("memory");
-        let following = Following::begin(&mut engine, Arc::clone(&directory), Arc::clone(&door));
+        let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door)).expect("a thread");
+        let following = Following::begin(&mut engine, directory, door, thread);
         let client = engine.server.open_session(Peer::default());
-        let _node = NodeThread::start(settings, directory, door).expect("a thread");
-        let server = Server { engine, following, client, _node };
+        let server = Server { engine, following, client };
         assert!(self.servers.insert(number, server).is_none());
     }
 

@@ -52,7 +52,7 @@ fn try_begin(dir: &Path, appendonly: bool) -> Result<(Engine, Start), StartError
     loop {
         let config = Config { dir: dir.to_owned(), hash_max_listpack_entries: 1, appendonly, ..Config::default() };
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::seeded(1)).expect("memory");
-        match Start::begin(&mut engine, &Arc::new(Notify::new())) {
+        match Start::begin(&mut engine, &Arc::new(Notify::new()), &mut None) {
             // The thread of the previous server, which was dropped, has not ended yet.
             Err(StartError::Recovery { source: RecoveryError::Log(LogError::Locked { .. }) }) => {
                 std::thread::yield_now()

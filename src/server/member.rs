@@ -1,0 +1,112 @@
+//! Starts this server as a node of a group, as the configuration asks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::node_address::NodeAddress;
+use crate::base::rng::Rng;
+use crate::config::{AppendFsync, Config};
+use crate::engine::Engine;
+use crate::engine::persistence::following::Following;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::group_commit::{Options, SyncPolicy};
+use crate::log::identity::Owner;
+use crate::log::platform::Platform;
+use crate::log::replicated::types::{GroupId, NodeId};
+use crate::node::door::Door;
+use crate::node::error::NodeError;
+use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
+use crate::node::thread::{NodeSettings, NodeThread};
+use crate::persist::limits::DISK_STUCK_AFTER;
+use crate::persist::tail::EFFECTS_FORMAT;
+
+/// The formats of the log's bodies that this program reads and writes.
+const LOG_FORMATS: VersionRange = VersionRange { oldest: 2, newest: 2 };
+
+/// Why this server can't be a node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemberError {
+    #[error("`nodes` names a group, but `node-id` does not say which of its nodes this is")]
+    NoNumber,
+    #[error("this is to be a node, but `nodes` names no group: give it the nodes that found the group")]
+    NoNodes,
+    #[error("node {0} is not in `nodes`, so it joins a group: say with `node-announce` where the others reach it")]
+    NoAddress(u64),
+    #[error(
+        "a node has each change on disk before its reply leaves: it needs `appendonly yes` and `appendfsync always`"
+    )]
+    NotDurable,
+    #[error("a certificate between nodes needs `node-tls-cert-file`, `node-tls-key-file` and `node-tls-ca-cert-file`")]
+    HalfCertified,
+    #[error("give the nodes a secret or certificates, not both")]
+    TwoProofs,
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// The number of this node, if the configuration makes this server one.
+pub(super) fn node_of(config: &Config) -> Result<Option<NodeId>, MemberError> {
+    match (NodeId::new(config.node_id), config.nodes.is_empty()) {
+        (None, false) => Err(MemberError::NoNumber),
+        (Some(_), true) => Err(MemberError::NoNodes),
+        (node, _) => Ok(node),
+    }
+}
+
+/// Starts the node in its directory. `wake` is called when the engine has orders to follow.
+pub(super) fn begin(
+    engine: &mut Engine,
+    node: NodeId,
+    path: &Path,
+    wake: Box<dyn Fn() + Send + Sync>,
+) -> Result<Following, MemberError> {
+    let platform = engine.server.persistence.saving.platform.clone();
+    let settings = settings(&engine.server.config, node, platform.clone())?;
+    let mut random = Rng::from_entropy();
+    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    let owner = Owner::Node { group: settings.group, node };
+    let directory = Directory::open_as(owner, platform.disk, path, DirectoryId::new(id.to_be_bytes()));
+    let (directory, door) = (Arc::new(directory.map_err(NodeError::from)?), Arc::new(Door::new(wake)));
+    let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door))?;
+    Ok(Following::begin(engine, directory, door, thread))
+}
+
+fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSettings, MemberError> {
+    if !config.appendonly || config.appendfsync != AppendFsync::Always {
+        return Err(MemberError::NotDurable);
+    }
+    let founders: BTreeMap<NodeId, NodeAddress> =
+        config.nodes.iter().filter_map(|(number, at)| Some((NodeId::new(*number)?, at.clone()))).collect();
+    let address = founders.get(&node).or(config.node_announce.as_ref()).cloned();
+    let address = address.ok_or(MemberError::NoAddress(node.get()))?;
+    let one = VersionRange { oldest: EFFECTS_FORMAT.into(), newest: EFFECTS_FORMAT.into() };
+    Ok(NodeSettings {
+        group: GroupId(0),
+        node,
+        listen: address.for_nodes(),
+        address,
+        founders,
+        security: security(config)?,
+        deadlines: Deadlines::default(),
+        versions: Versions { protocol: PROTOCOL, log: LOG_FORMATS, effects: one },
+        keep_bytes: config.replication_log_keep,
+        disk_stuck_after: DISK_STUCK_AFTER,
+        platform: Platform { options: Options { policy: SyncPolicy::Always, ..platform.options }, ..platform },
+    })
+}
+
+fn security(config: &Config) -> Result<Security, MemberError> {
+    let is_set = |path: &Path| !path.as_os_str().is_empty();
+    let certificates = [&config.node_tls_cert_file, &config.node_tls_key_file, &config.node_tls_ca_cert_file];
+    match (is_set(&config.node_secret_file), certificates.into_iter().filter(|path| is_set(path)).count()) {
+        (false, 0) => Ok(Security::Plain),
+        (true, 0) => Ok(Security::Secret(config.node_secret_file.clone())),
+        (false, 3) => {
+            let [certificate, key, authority] = certificates.map(Clone::clone);
+            Ok(Security::Certificates { certificate, key, authority })
+        }
+        (false, _) => Err(MemberError::HalfCertified),
+        (true, _) => Err(MemberError::TwoProofs),
+    }
+}
