@@ -50,13 +50,9 @@ impl UnitReader {
     fn begin(shared: &Arc<Shared>, lsn: Lsn) -> Result<UnitReader, ReadError> {
         // Segments that hold units up to here exist already. None of them can appear later.
         let until = shared.durable.load();
-        let mut tries = 0..TRIES;
-        loop {
-            match Recovery::open(Arc::clone(&shared.directory), lsn) {
-                Ok(recovery) => return Ok(UnitReader { shared: Arc::clone(shared), recovery, until }),
-                Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries.next().is_some() => {}
-                Err(error) => return Err(explain(shared, lsn, error)),
-            }
+        match find_segments(|| Recovery::open(Arc::clone(&shared.directory), lsn)) {
+            Ok(recovery) => Ok(UnitReader { shared: Arc::clone(shared), recovery, until }),
+            Err(error) => Err(explain(shared, lsn, error)),
         }
     }
 
@@ -79,6 +75,17 @@ impl UnitReader {
             }
         }
         Ok(None)
+    }
+}
+
+/// Looks for the segments, again if one of them was retired in the meantime.
+pub(super) fn find_segments(mut find: impl FnMut() -> Result<Recovery, LogError>) -> Result<Recovery, LogError> {
+    let mut tries = 0..TRIES;
+    loop {
+        match find() {
+            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries.next().is_some() => {}
+            found => return found,
+        }
     }
 }
 

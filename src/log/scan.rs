@@ -24,6 +24,7 @@ use super::identity::Owner;
 use super::names;
 use super::planted::{self, Bug};
 use super::replicated::standing::Standing;
+use super::replicated::types::Index;
 use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
 use super::segments::{Current, Live, Segments, file_in_ready, new_file};
 use super::shared::Opening;
@@ -165,11 +166,29 @@ impl Recovery {
 
     /// Does the same as [`Recovery::open`], but ignores segments from number `before` on.
     pub(super) fn find(directory: Arc<Directory>, from: Lsn, before: u64) -> Result<Recovery, LogError> {
+        let (mut recovery, numbers) = Recovery::list(directory, from)?;
+        recovery.find_chain(&numbers, before)?;
+        Ok(recovery)
+    }
+
+    /// Finds the segments that hold the entries after `index` in the log of a group. [`Recovery::standing`] is then the
+    /// state before the first of them; it lies behind `index` if older segments are gone.
+    pub(super) fn open_after(directory: Arc<Directory>, index: Index) -> Result<Recovery, LogError> {
+        let (mut recovery, numbers) = Recovery::list(directory, Lsn::NONE)?;
+        let lens = recovery.link_chain(&numbers, u64::MAX)?.0;
+        let is_before = |header: &Header| header.standing.is_some_and(|standing| standing.at.index <= index);
+        recovery.begin_at(recovery.chain.partition_point(is_before).saturating_sub(1), &lens);
+        recovery.standing = recovery.chain.get(recovery.at).and_then(|header| header.standing);
+        Ok(recovery)
+    }
+
+    /// Lists the files, and returns the numbers of the segments in ascending order.
+    fn list(directory: Arc<Directory>, from: Lsn) -> Result<(Recovery, Vec<u64>), LogError> {
         let io = |source| LogError::Io { path: directory.path().to_owned(), source };
         let names = directory.disk().list(directory.path()).map_err(io)?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
         numbers.sort_unstable();
-        let mut recovery = Recovery {
+        let recovery = Recovery {
             directory,
             unfinished: names.into_iter().filter(|name| names::is_temporary(name)).collect(),
             covered: from,
@@ -194,8 +213,7 @@ impl Recovery {
             read_bytes: 0,
             total_bytes: 0,
         };
-        recovery.find_chain(&numbers, before)?;
-        Ok(recovery)
+        Ok((recovery, numbers))
     }
 
     /// Returns the directory that is read.
@@ -278,7 +296,9 @@ impl Recovery {
         (self.chain.get(self.at).map_or(0, |header| header.number), self.offset)
     }
 
-    fn find_chain(&mut self, numbers: &[u64], before: u64) -> Result<(), LogError> {
+    /// Follows the chain from the newest segment below number `before`. Returns the lengths of its files, and the number
+    /// of the segment before the oldest one.
+    fn link_chain(&mut self, numbers: &[u64], before: u64) -> Result<(VecDeque<u64>, u64), LogError> {
         let mut headers = BTreeMap::new();
         for &number in numbers.iter().take_while(|number| **number < before) {
             let io = |source| LogError::Io { path: self.directory.segment(number), source };
@@ -311,6 +331,11 @@ impl Recovery {
         self.chain.reverse();
         let in_chain = |number: &u64| self.chain.iter().any(|header| header.number == *number);
         self.strays = numbers.iter().copied().filter(|number| !in_chain(number)).collect();
+        Ok((lens, link))
+    }
+
+    fn find_chain(&mut self, numbers: &[u64], before: u64) -> Result<(), LogError> {
+        let (lens, link) = self.link_chain(numbers, before)?;
         let Some(oldest) = self.chain.first() else { return Ok(()) };
         let needed = self.covered.next();
         if oldest.first_lsn > needed {
@@ -328,10 +353,15 @@ impl Recovery {
             });
         }
         // This is the last segment that begins no later than the needed unit; older ones hold no needed units.
-        self.at = self.chain.partition_point(|header| header.first_lsn <= needed).saturating_sub(1);
-        self.next = self.chain[self.at].first_lsn;
-        self.total_bytes = lens.range(self.at..).sum();
+        self.begin_at(self.chain.partition_point(|header| header.first_lsn <= needed).saturating_sub(1), &lens);
         Ok(())
+    }
+
+    /// Begins to read with the segment at this place of the chain, if there is one.
+    fn begin_at(&mut self, at: usize, lens: &VecDeque<u64>) {
+        let Some(header) = self.chain.get(at) else { return };
+        (self.at, self.next) = (at, header.first_lsn);
+        self.total_bytes = lens.range(at..).sum();
     }
 
     /// Judges unreadable headers behind the journal's end. A crash has interrupted writing them, unless blocks in their

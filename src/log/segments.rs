@@ -139,6 +139,11 @@ impl Segments {
         self.live.front().map(|oldest| oldest.first_lsn)
     }
 
+    /// Returns the entry before the first one that the log of a group still holds; `None` without a segment.
+    pub(super) fn begins_behind(&self) -> Option<Index> {
+        self.live.front().map(|oldest| oldest.after)
+    }
+
     /// Begins to prepare segments ahead.
     pub(super) fn be_eager(&mut self) {
         self.is_eager = true;

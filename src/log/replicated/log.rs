@@ -136,12 +136,21 @@ impl EntryLog {
         self.shared.with_segments(|segments| segments.retire_through(covered, wanted, keep_bytes))
     }
 
+    /// Returns the entry before the first one that the files still hold, if they hold any.
+    pub(crate) fn begins_behind(&self) -> Option<Index> {
+        self.shared.segments().begins_behind()
+    }
+
     /// Begins a snapshot beside this log. It is abandoned while the log lacks space or has failed.
     pub(crate) fn snapshot(&self, begin: Begin) -> SnapshotWriter {
         let shared = Arc::clone(&self.shared);
         // The log is kept for followers, so the snapshot does not cut it.
         let beside = LogBeside { is_well: Box::new(move || shared.is_well()), cut: Box::new(|_| {}) };
         SnapshotWriter::begin(Arc::clone(&self.shared.directory), beside, begin)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Whether the log has a segment to write to: a start may have found no space for one.

@@ -14,7 +14,8 @@ use super::entry::Entry;
 use super::log::EntryLog;
 use super::mark::Mark;
 use super::standing::Standing;
-use super::types::{Ballot, Position};
+use super::types::{Ballot, Position, Index};
+use super::mark::Mark;
 use super::write::{Recovered, Write};
 use super::writer::{EntryWriter, Placed};
 use crate::log::appender::Appender;
@@ -46,6 +47,12 @@ pub(crate) struct EntryRecovery {
 pub(crate) fn newest_snapshot(directory: &Directory) -> Result<Option<Mark>, LogError> {
     let Some(newest) = directory.snapshots()?.pop() else { return Ok(None) };
     Ok(SnapshotReader::open(directory, newest)?.end().mark.clone())
+}
+
+/// Returns the entry in the block read last, which lies at `index`.
+pub(super) fn entry_of(recovery: &Recovery, passed: &Passed, index: Index) -> Result<Entry, LogError> {
+    let entry = body::entry_in(recovery.body(passed), index).and_then(|entry| entry.ok_or(Damage::Units));
+    entry.map_err(|damage| recovery.corrupt_block(passed, damage))
 }
 
 impl EntryRecovery {
@@ -131,9 +138,7 @@ impl EntryRecovery {
         if standing.at.index == before.at.index {
             return Ok(());
         }
-        let entry = body::entry_in(self.recovery.body(passed), standing.at.index);
-        let entry = entry.and_then(|entry| entry.ok_or(Damage::Units));
-        self.entries.push(entry.map_err(|damage| self.recovery.corrupt_block(passed, damage))?);
+        self.entries.push(entry_of(&self.recovery, passed, standing.at.index)?);
         let segment = self.recovery.place_behind().0;
         self.placed.push_back(Placed { at: standing.at, segment, crc: passed.crc() });
         self.meet(standing.at);
