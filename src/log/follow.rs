@@ -5,7 +5,6 @@
 //! ([`scan`](super::scan)), and it holds nothing up: a snapshot may retire segments that it has not read yet. Then it
 //! ends with [`ReadError::Gone`], and its owner begins again with that snapshot.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::block::Block;
@@ -14,9 +13,6 @@ use super::group_commit::Log;
 use super::scan::Recovery;
 use super::shared::Shared;
 use crate::base::lsn::Lsn;
-
-/// How often a reader looks for the segments again, if one of them was retired while it looked.
-pub(super) const TRIES: usize = 5;
 
 /// Why units can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +46,7 @@ impl UnitReader {
     fn begin(shared: &Arc<Shared>, lsn: Lsn) -> Result<UnitReader, ReadError> {
         // Segments that hold units up to here exist already. None of them can appear later.
         let until = shared.durable.load();
-        match find_segments(|| Recovery::open(Arc::clone(&shared.directory), lsn)) {
+        match Recovery::open(Arc::clone(&shared.directory), lsn) {
             Ok(recovery) => Ok(UnitReader { shared: Arc::clone(shared), recovery, until }),
             Err(error) => Err(explain(shared, lsn, error)),
         }
@@ -75,17 +71,6 @@ impl UnitReader {
             }
         }
         Ok(None)
-    }
-}
-
-/// Looks for the segments, again if one of them was retired in the meantime.
-pub(super) fn find_segments(mut find: impl FnMut() -> Result<Recovery, LogError>) -> Result<Recovery, LogError> {
-    let mut tries = 0..TRIES;
-    loop {
-        match find() {
-            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries.next().is_some() => {}
-            found => return found,
-        }
     }
 }
 

@@ -302,7 +302,11 @@ impl Recovery {
         let mut headers = BTreeMap::new();
         for &number in numbers.iter().take_while(|number| **number < before) {
             let io = |source| LogError::Io { path: self.directory.segment(number), source };
-            let file = self.directory.open_segment(number).map_err(io)?;
+            let file = match self.directory.open_segment(number) {
+                // A writer has retired it since the files were listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(io)?,
+            };
             let mut fields = [0; FIELD_BYTES];
             let read = file.read_at(&mut fields, 0).map_err(io)?;
             let path = || self.directory.segment(number);

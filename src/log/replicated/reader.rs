@@ -1,9 +1,9 @@
 //! Reads entries from the files while the log is being written.
 //!
-//! As the [reader of units](crate::log::follow), it reads the same files by the same rules as a start, holds nothing up,
-//! and finds out when segments are retired under it. A log can also be cut, and a snapshot can take its place. Then the
-//! files that it reads are no longer the log. So whatever it can't read it looks for again, among the files as they are
-//! by then; only what it still can't find is damage.
+//! As the [reader of units](crate::log::follow), it reads the same files by the same rules as a start, and holds nothing
+//! up. But it can meet more than retired segments: a cut moves the end of the chain, and a snapshot takes the place of
+//! all of it. Then the segments that it has found are no longer the log. So whatever it can't read it looks for again,
+//! among the files as they are by then; only what it still can't find is damage.
 
 use std::sync::Arc;
 
@@ -12,9 +12,12 @@ use super::log::EntryLog;
 use super::recovery::entry_of;
 use super::types::Index;
 use crate::log::error::LogError;
-use crate::log::follow::{TRIES, find_segments};
 use crate::log::scan::Recovery;
 use crate::log::shared::Shared;
+
+/// How often a reader looks for the segments again. Each time it was overtaken by a cut, which is rare, and followed by
+/// a sync.
+const TRIES: usize = 5;
 
 /// Why entries can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +36,8 @@ pub(crate) enum ReadError {
 /// Reads entries in order. See the module's header.
 pub(crate) struct EntryReader {
     shared: Arc<Shared>,
-    recovery: Recovery,
+    /// `None` until the segments were looked for.
+    recovery: Option<Recovery>,
     /// The entry read last.
     read: Index,
     until: Index,
@@ -42,10 +46,8 @@ pub(crate) struct EntryReader {
 impl EntryLog {
     /// Reads the entries after `index` up to `until`. All of them must be durable and committed: others could be cut off
     /// in the meantime, which looks like damage to the reader.
-    pub(crate) fn read_after(&self, index: Index, until: Index) -> Result<EntryReader, ReadError> {
-        let shared = Arc::clone(self.shared());
-        let recovery = find(&shared, index)?;
-        Ok(EntryReader { shared, recovery, read: index, until })
+    pub(crate) fn read_after(&self, index: Index, until: Index) -> EntryReader {
+        EntryReader { shared: Arc::clone(self.shared()), recovery: None, read: index, until }
     }
 }
 
@@ -62,8 +64,8 @@ impl EntryReader {
                     self.read = entry.index;
                     return Ok(Some(entry));
                 }
-                Err(error) if tries.next().is_none() => return Err(explain(&self.shared, self.read, error)),
-                Err(_) => self.recovery = find(&self.shared, self.read)?,
+                Err(ReadError::Log(_)) if tries.next().is_some() => self.recovery = None,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -78,33 +80,37 @@ impl EntryReader {
         self.until = until;
     }
 
-    fn advance(&mut self) -> Result<Entry, LogError> {
-        let index = self.read.next();
-        while let Some(passed) = self.recovery.advance()? {
-            // The first block behind which the log ends at this entry is the entry itself; ballots may follow it.
-            if self.recovery.standing().is_some_and(|standing| standing.at.index == index) {
-                return entry_of(&self.recovery, &passed, index);
-            }
-        }
-        Err(missing(&self.recovery))
+    fn advance(&mut self) -> Result<Entry, ReadError> {
+        let EntryReader { shared, recovery, read, .. } = self;
+        let recovery = match recovery {
+            Some(recovery) => recovery,
+            none => none.insert(find(shared, *read)?),
+        };
+        entry_at(recovery, read.next()).map_err(|error| explain(shared, *read, error))
     }
+}
+
+/// Reads up to the entry at `index`.
+fn entry_at(recovery: &mut Recovery, index: Index) -> Result<Entry, LogError> {
+    while let Some(passed) = recovery.advance()? {
+        // The first block behind which the log ends at this entry is the entry itself; ballots may follow it.
+        if recovery.standing().is_some_and(|standing| standing.at.index == index) {
+            return entry_of(recovery, &passed, index);
+        }
+    }
+    Err(missing(recovery))
 }
 
 /// Finds the segments with the entries after `read`.
 fn find(shared: &Shared, read: Index) -> Result<Recovery, ReadError> {
-    let recovery = find_segments(|| Recovery::open_after(Arc::clone(&shared.directory), read))
-        .map_err(|error| explain(shared, read, error))?;
-    let Some((oldest, standing)) = recovery.oldest().zip(recovery.standing()) else {
-        return Err(explain(shared, read, missing(&recovery)));
-    };
-    if standing.at.index <= read {
-        return Ok(recovery);
+    let recovery = Recovery::open_after(Arc::clone(&shared.directory), read);
+    let recovery = recovery.map_err(|error| explain(shared, read, error))?;
+    match recovery.oldest().zip(recovery.standing()) {
+        Some((_, standing)) if standing.at.index <= read => Ok(recovery),
+        // A segment without one before it follows a snapshot. The writer notes that only when the segment is durable.
+        Some((oldest, standing)) if oldest.previous == 0 => Err(ReadError::Gone { covered: standing.at.index }),
+        _ => Err(explain(shared, read, missing(&recovery))),
     }
-    // A segment without one before it follows a snapshot. The writer notes that only when the segment is durable.
-    if oldest.previous == 0 {
-        return Err(ReadError::Gone { covered: standing.at.index });
-    }
-    Err(explain(shared, read, missing(&recovery)))
 }
 
 fn missing(recovery: &Recovery) -> LogError {
@@ -121,10 +127,10 @@ fn explain(shared: &Shared, read: Index, error: LogError) -> ReadError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::sync::mpsc::channel;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
     use std::thread;
 
     use super::*;
@@ -142,7 +148,7 @@ mod tests {
     use crate::log::segment::HEADER_BYTES;
     use crate::log::sim::SimDisk;
 
-    const DIRECTORY: &str = "/data";
+    pub(crate) const DIRECTORY: &str = "/data";
 
     fn mark(index: u64, term: u64) -> Mark {
         let at = Position { index: Index(index), term: Term(term), link: Link::default() };
@@ -156,7 +162,7 @@ mod tests {
         recovery.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
     }
 
-    fn starts(indices: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
+    pub(crate) fn starts(indices: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
         let start = |index| Entry { index: Index(index), term: Term(term), payload: Payload::Start };
         indices.map(start).collect()
     }
@@ -174,7 +180,7 @@ mod tests {
     }
 
     /// Returns a log of several segments with the entries 2 to 600, and a ballot before every tenth.
-    fn written() -> (SimDisk, EntryLog) {
+    pub(crate) fn written() -> (SimDisk, EntryLog) {
         let disk = SimDisk::new(1);
         let log = open(&disk);
         for tens in 0..60 {
@@ -186,7 +192,7 @@ mod tests {
     }
 
     fn read(log: &EntryLog, after: u64, until: u64) -> Result<Vec<Entry>, ReadError> {
-        let mut reader = log.read_after(Index(after), Index(until))?;
+        let mut reader = log.read_after(Index(after), Index(until));
         let mut entries = Vec::new();
         while let Some(entry) = reader.next_entry()? {
             entries.push(entry);
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn a_reader_goes_on_with_what_is_written_later() {
         let (_, log) = written();
-        let mut reader = log.read_after(Index(590), Index(600)).unwrap();
+        let mut reader = log.read_after(Index(590), Index(600));
         while reader.next_entry().unwrap().is_some() {}
         append(&log, starts(601..=900, 71));
         reader.go_on_until(Index(900));
@@ -223,7 +229,7 @@ mod tests {
     #[test]
     fn retired_entries_are_gone_also_for_a_reader_that_has_begun() {
         let (_, log) = written();
-        let mut reader = log.read_after(Index(1), Index(600)).unwrap();
+        let mut reader = log.read_after(Index(1), Index(600));
         assert!(reader.next_entry().unwrap().is_some());
         assert!(log.retire(Index(600), Index(600), u64::MAX) > 0);
         while log.do_chore() {}
@@ -235,7 +241,7 @@ mod tests {
             }
         };
         assert!(matches!(gone, ReadError::Gone { covered } if covered == begins), "{gone}");
-        let error = log.read_after(Index(begins.0 - 1), Index(600)).map(|_| ()).unwrap_err();
+        let error = read(&log, begins.0 - 1, 600).unwrap_err();
         assert!(matches!(error, ReadError::Gone { covered } if covered == begins), "{error}");
         assert_eq!(read(&log, begins.0, 600).unwrap().len() as u64, 600 - begins.0);
     }
@@ -243,7 +249,7 @@ mod tests {
     #[test]
     fn entries_that_a_snapshot_replaces_are_gone() {
         let (_, log) = written();
-        let mut reader = log.read_after(Index(1), Index(600)).unwrap();
+        let mut reader = log.read_after(Index(1), Index(600));
         let (install, committed) = (Some(mark(700, 70)), Index(700));
         log.write(Write { number: 700, ballot: None, install, entries: starts(701..=705, 70), committed });
         assert_eq!(log.step(), State::Good);
@@ -273,77 +279,100 @@ mod tests {
         assert!(matches!(error, ReadError::Log(LogError::Missing { .. })), "{error}");
     }
 
-    /// A writer appends, cuts off uncommitted ends and retires segments on a real disk, while committed entries are
-    /// read: each has the term that it was written with, or is gone.
-    #[test]
-    fn what_is_read_beside_a_writer_is_what_was_written() {
-        const COUNT: u64 = 20_000;
-        let dir = tempfile::tempdir().unwrap();
-        let id = DirectoryId::new([9; 16]);
-        let directory = Directory::open_as(some_owner(), Arc::new(RealDisk), dir.path(), id).unwrap();
-        let recovery = EntryRecovery::read(directory, Mark { serial: 0, ..mark(1, 1) }).unwrap();
-        let (sender, receiver) = channel();
-        let notify = Box::new(move || {
-            let _ = sender.send(());
-        });
-        let mut log = recovery.finish(OPTIONS, Arc::new(RealClock::default()), notify).unwrap();
-        log.start().unwrap();
-        let terms: Vec<AtomicU64> = (0..=COUNT).map(|_| AtomicU64::new(0)).collect();
-        let (committed, is_done) = (AtomicU64::new(1), AtomicBool::new(false));
-        let read_all = |seed| {
-            let (mut rng, mut read, mut gone) = (Rng::seeded(seed), 0, 0);
-            while !is_done.load(Ordering::Acquire) {
-                let until = committed.load(Ordering::Acquire);
+    /// The last entry of a log that is written and read at the same time.
+    const LAST: u64 = 20_000;
+
+    /// A log that is written and read at the same time.
+    struct Busy {
+        log: EntryLog,
+        /// The term of each entry that is committed, by index.
+        terms: Vec<AtomicU64>,
+        committed: AtomicU64,
+    }
+
+    impl Busy {
+        /// Appends entries, cuts off ends that are not committed, and retires segments.
+        fn write_all(&self, durable: &Receiver<()>) {
+            let (mut rng, mut last, mut term) = (Rng::seeded(7), 1, 1);
+            for number in 1.. {
+                let safe = self.committed.load(Ordering::Acquire);
+                let first = if rng.below(4) == 0 { safe + 1 + rng.below(last - safe + 1) } else { last + 1 };
+                term += u64::from(first <= last || rng.below(8) == 0);
+                last = (first + rng.below(60)).min(LAST);
+                for index in first..=last {
+                    self.terms[index as usize].store(term, Ordering::Release);
+                }
+                let (ballot, entries) = (ballot(term), starts(first..=last, term));
+                self.log.write(Write { number, ballot, install: None, entries, committed: Index(safe) });
+                while self.log.durable() < number {
+                    durable.recv().unwrap();
+                }
+                if last == LAST {
+                    self.committed.store(LAST, Ordering::Release);
+                    return;
+                }
+                self.committed.store(safe + rng.below(last - safe + 1), Ordering::Release);
+                if rng.below(8) == 0 {
+                    self.log.retire(Index(safe.saturating_sub(1_000)), Index(safe), u64::MAX);
+                }
+            }
+        }
+
+        /// Reads committed entries until all are. Returns how many were read, and how often they were gone.
+        fn read_all(&self, seed: u64) -> (u64, u64) {
+            let (mut rng, mut read, mut gone, mut until) = (Rng::seeded(seed), 0, 0, 0);
+            while until < LAST {
+                until = self.committed.load(Ordering::Acquire);
                 let after = until - rng.below(until.min(3_000));
-                let found = log.read_after(Index(after), Index(until)).and_then(|mut reader| {
-                    while let Some(entry) = reader.next_entry()? {
-                        let term = terms[entry.index.0 as usize].load(Ordering::Acquire);
-                        assert_eq!(entry.term, Term(term), "entry {}", entry.index);
-                        read += 1;
+                let mut reader = self.log.read_after(Index(after), Index(until));
+                let end = loop {
+                    match reader.next_entry() {
+                        Ok(Some(entry)) => {
+                            let term = self.terms[entry.index.0 as usize].load(Ordering::Acquire);
+                            assert_eq!(entry.term, Term(term), "entry {}", entry.index);
+                            read += 1;
+                        }
+                        end => break end,
                     }
-                    Ok(reader.read())
-                });
-                match found {
-                    Ok(last) => assert_eq!(last, Index(until)),
+                };
+                match end {
+                    Ok(_) => assert_eq!(reader.read(), Index(until)),
                     Err(ReadError::Gone { covered }) => {
-                        assert!(covered >= Index(after));
+                        assert!(covered > reader.read());
                         gone += 1;
                     }
                     Err(error) => panic!("after {after} to {until}: {error}"),
                 }
             }
             (read, gone)
-        };
-        let (read, gone) = thread::scope(|scope| {
-            let readers = [1, 2].map(|seed| scope.spawn(move || read_all(seed)));
-            let (mut rng, mut last, mut term) = (Rng::seeded(7), 1, 1);
-            for number in 1.. {
-                let safe = committed.load(Ordering::Acquire);
-                // A new reign may cut off what is not committed.
-                let first = if rng.below(4) == 0 { safe + 1 + rng.below(last - safe + 1) } else { last + 1 };
-                term += u64::from(first <= last || rng.below(8) == 0);
-                last = (first + rng.below(60)).min(COUNT);
-                for index in first..=last {
-                    terms[index as usize].store(term, Ordering::Release);
-                }
-                let (ballot, entries) = (ballot(term), starts(first..=last, term));
-                log.write(Write { number, ballot, install: None, entries, committed: Index(safe) });
-                while log.durable() < number {
-                    receiver.recv().unwrap();
-                }
-                committed.store(safe + rng.below(last - safe + 1), Ordering::Release);
-                if rng.below(8) == 0 {
-                    log.retire(Index(safe.saturating_sub(1_000)), Index(safe), u64::MAX);
-                }
-                if last == COUNT {
-                    break;
-                }
-            }
-            is_done.store(true, Ordering::Release);
-            let counts = readers.map(|reader| reader.join().unwrap());
-            (counts[0].0 + counts[1].0, counts[0].1 + counts[1].1)
+        }
+    }
+
+    #[test]
+    fn what_is_read_beside_a_writer_is_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = DirectoryId::new([9; 16]);
+        let directory = Directory::open_as(some_owner(), Arc::new(RealDisk), dir.path(), id).unwrap();
+        let recovery = EntryRecovery::read(directory, Mark { serial: 0, ..mark(1, 1) }).unwrap();
+        let (sender, durable) = channel();
+        let notify = Box::new(move || {
+            let _ = sender.send(());
         });
-        println!("{read} entries read, {gone} times gone");
-        assert!(read > 0 && log.state() == State::Good);
+        let mut log = recovery.finish(OPTIONS, Arc::new(RealClock::default()), notify).unwrap();
+        log.start().unwrap();
+        let terms = (0..=LAST).map(|_| AtomicU64::new(0)).collect();
+        let busy = Busy { log, terms, committed: AtomicU64::new(1) };
+        let counts = thread::scope(|scope| {
+            let readers = [1, 2].map(|seed| {
+                scope.spawn({
+                    let busy = &busy;
+                    move || busy.read_all(seed)
+                })
+            });
+            busy.write_all(&durable);
+            readers.map(|reader| reader.join().unwrap())
+        });
+        println!("entries read, and times gone: {counts:?}");
+        assert!(counts.iter().all(|(read, _)| *read > 0) && busy.log.state() == State::Good);
     }
 }
