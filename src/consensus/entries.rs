@@ -1,15 +1,19 @@
-//! The log of entries as the crate `raft` reads it: those in memory, and the newest snapshot for nodes that need older
-//! ones.
+//! The log of entries as the crate `raft` reads it: the newest ones in memory, older ones in the files, and the newest
+//! snapshot for nodes that need still older ones.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry as RaftEntry, EntryType, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
+use super::fetch::{Fetch, Gone};
+use super::fuse::{self, Fuse};
+use super::older::{Older, Wish, Wishes};
 use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
+use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::{Entry, Payload};
 use crate::log::replicated::mark::Mark;
@@ -22,12 +26,27 @@ struct Kept {
     link: Link,
 }
 
+impl Kept {
+    /// Returns the bytes of memory that the entry takes.
+    fn bytes(&self) -> u64 {
+        (size_of::<Kept>() + self.entry.data.len() + self.entry.context.len()) as u64
+    }
+}
+
 /// The log of a node, from some entry on.
 pub(super) struct Entries {
     initial: (Ballot, Index),
-    /// The entry before the first one kept.
+    /// The entry before the first one in memory.
     before: Position,
+    /// The entries in memory, their bytes, and the bytes that they may take.
     kept: VecDeque<Kept>,
+    kept_bytes: u64,
+    memory_bytes: u64,
+    /// The entries up to `before`, as far as they can be read.
+    older: Older,
+    wishes: RefCell<Wishes>,
+    /// Older entries, while the crate is told that they were read.
+    fetched: Vec<RaftEntry>,
     /// The newest snapshot, for nodes that lack older entries than those kept.
     snapshot: Mark,
     /// A node needs a newer snapshot than there is.
@@ -36,9 +55,19 @@ pub(super) struct Entries {
 
 impl Entries {
     /// Makes the log of a node that starts, with no entries behind `before`.
-    pub(super) fn new(snapshot: Mark, before: Position) -> Entries {
-        let (initial, kept, wants_snapshot) = Default::default();
-        Entries { initial, before, kept, snapshot, wants_snapshot }
+    pub(super) fn new(snapshot: Mark, before: Position, memory_bytes: u64) -> Entries {
+        Entries {
+            initial: Default::default(),
+            before,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            memory_bytes,
+            older: Older::new(before),
+            wishes: RefCell::default(),
+            fetched: Vec::new(),
+            snapshot,
+            wants_snapshot: Cell::new(false),
+        }
     }
 
     /// Sets the ballot and the last committed entry, which the crate reads when it starts.
@@ -51,7 +80,7 @@ impl Entries {
         if let Some(first) = entries.first() {
             let keep = first.index.checked_sub(self.before.index.0 + 1).map(|keep| keep as usize);
             let keep = keep.filter(|keep| *keep <= self.kept.len()).ok_or(LogError::Gap(Index(first.index)))?;
-            self.kept.truncate(keep);
+            self.kept_bytes -= self.kept.drain(keep..).map(|kept| kept.bytes()).sum::<u64>();
         }
         let mut appended = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -62,7 +91,9 @@ impl Entries {
                 }
                 link = block.link();
             }
-            self.kept.push_back(Kept { entry: entry.clone(), link });
+            let kept = Kept { entry: entry.clone(), link };
+            self.kept_bytes += kept.bytes();
+            self.kept.push_back(kept);
             appended.push(own);
         }
         Ok(appended)
@@ -71,17 +102,61 @@ impl Entries {
     /// Puts a snapshot in the place of all entries.
     pub(super) fn install(&mut self, mark: Mark) {
         self.kept.clear();
+        self.kept_bytes = 0;
         self.before = mark.at;
+        self.older = Older::new(mark.at);
+        self.wishes.get_mut().clear();
         self.snapshot = mark;
     }
 
-    /// Drops the entries up to `index`, which a snapshot covers.
-    pub(super) fn cut(&mut self, index: Index) {
-        while self.before.index < index
-            && let Some(kept) = self.kept.pop_front()
+    /// Lets the oldest entries leave memory while they take more than they may, but none behind `index`.
+    pub(super) fn trim(&mut self, index: Index) {
+        while self.kept_bytes > self.memory_bytes
+            && let Some(kept) = self.kept.pop_front_if(|kept| kept.entry.index <= index.0)
         {
+            self.kept_bytes -= kept.bytes();
             self.before = position(&kept);
+            self.older.push(self.before);
         }
+    }
+
+    /// Notes that the files no longer have the entries up to `index`.
+    pub(super) fn cut(&mut self, index: Index) {
+        self.older.cut(index);
+    }
+
+    /// Takes the fetches to begin.
+    pub(super) fn take_fetches(&self) -> Vec<Fetch> {
+        self.wishes.borrow_mut().take_new()
+    }
+
+    /// Takes the entries that a fetch has read. Returns the requests that waited for them, and keeps the entries until
+    /// [`forget_fetched`](Self::forget_fetched).
+    pub(super) fn fetched(&mut self, number: u64, read: Result<Vec<Entry>, Gone>) -> Vec<GetEntriesContext> {
+        let Some(Wish { fetch, waiting }) = self.wishes.get_mut().take(number) else { return Vec::new() };
+        let first = fetch.after.next();
+        let (found, covered) = match read {
+            Ok(entries) => (self.known(first, &entries), first),
+            Err(Gone { covered }) => (Vec::new(), covered.max(first)),
+        };
+        // Without the first entry the crate has to ask in vain next time, so that it sends a snapshot.
+        if found.is_empty() && !planted::is(Bug::GoneIsForgotten) {
+            self.cut(covered);
+        }
+        self.fetched = found;
+        waiting
+    }
+
+    /// Returns those entries from `first` on that belong to this log.
+    fn known(&self, first: Index, entries: &[Entry]) -> Vec<RaftEntry> {
+        let belongs =
+            |(entry, index): &(&Entry, u64)| entry.index.0 == *index && self.term_of(entry.index) == Some(entry.term);
+        entries.iter().zip(first.0..).take_while(belongs).map(|(entry, _)| foreign(entry)).collect()
+    }
+
+    /// Forgets the entries that a fetch has read.
+    pub(super) fn forget_fetched(&mut self) {
+        self.fetched = Vec::new();
     }
 
     pub(super) fn newest_snapshot(&self) -> &Mark {
@@ -103,17 +178,45 @@ impl Entries {
         self.kept.back().map_or(self.before, position)
     }
 
-    /// Returns the entry before the first one kept.
-    pub(super) fn before(&self) -> Position {
-        self.before
-    }
-
-    /// Returns the place of an entry, if it is kept.
+    /// Returns the place of an entry, if it is in memory.
     pub(super) fn at(&self, index: Index) -> Option<Position> {
         if index == self.before.index {
             return Some(self.before);
         }
         self.kept.get(index.0.checked_sub(self.before.index.0 + 1)? as usize).map(position)
+    }
+
+    /// Returns the term of an entry, if the log has it or begins behind it.
+    pub(super) fn term_of(&self, index: Index) -> Option<Term> {
+        if index < self.begins_behind() {
+            return None;
+        }
+        if index < self.before.index { self.older.term(index) } else { self.at(index).map(|at| at.term) }
+    }
+
+    /// Returns the entry before the first one that is in memory or in the files.
+    fn begins_behind(&self) -> Index {
+        self.older.cut_off().min(self.before.index)
+    }
+
+    /// Returns older entries if they were fetched, and otherwise wishes for them. The crate can wait when it sends
+    /// entries to a follower. When it can't, it looks for entries that are not handed over to the engine, and those do
+    /// not leave memory.
+    fn older_entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_bytes: Option<u64>,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<RaftEntry>> {
+        let is_for_this = |first: &RaftEntry| first.index == low || planted::is(Bug::FetchedForAnyRequest);
+        if self.fetched.first().is_some_and(is_for_this) {
+            return Ok(fitting(self.fetched.iter().take((high - low) as usize), max_bytes));
+        }
+        fuse::check(Fuse::Memory, context.can_async(), || format!("entry {low}, memory behind {:?}", self.before));
+        let last = Index(high - 1).min(self.before.index);
+        self.wishes.borrow_mut().note(Index(low - 1), last, context);
+        Err(StorageError::LogTemporarilyUnavailable.into())
     }
 }
 
@@ -149,34 +252,32 @@ impl Storage for Entries {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<RaftEntry>> {
-        let skip = low.checked_sub(self.before.index.0 + 1).ok_or(StorageError::Compacted)? as usize;
-        let count = (high - low) as usize;
+        if low <= self.begins_behind().0 {
+            return Err(StorageError::Compacted.into());
+        }
+        let max_bytes = max_size.into();
+        let Some(skip) = low.checked_sub(self.before.index.0 + 1) else {
+            return self.older_entries(low, high, max_bytes, context);
+        };
+        let (skip, count) = (skip as usize, (high - low) as usize);
         if skip + count > self.kept.len() {
             return Err(StorageError::Unavailable.into());
         }
-        let max_size = max_size.into().unwrap_or(u64::MAX);
-        let mut size = 0;
-        // One entry is always sent, however large.
-        let fit = self.kept.range(skip..skip + count).take_while(|kept| {
-            let is_first = size == 0;
-            size += (kept.entry.data.len() + BYTES_PER_ENTRY) as u64;
-            is_first || size <= max_size
-        });
-        Ok(fit.map(|kept| kept.entry.clone()).collect())
+        Ok(fitting(self.kept.range(skip..skip + count).map(|kept| &kept.entry), max_bytes))
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        match self.at(Index(index)) {
-            Some(at) => Ok(at.term.0),
-            None if index < self.before.index.0 => Err(StorageError::Compacted.into()),
+        match self.term_of(Index(index)) {
+            Some(term) => Ok(term.0),
+            None if index < self.begins_behind().0 => Err(StorageError::Compacted.into()),
             None => Err(StorageError::Unavailable.into()),
         }
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.before.index.0 + 1)
+        Ok(self.begins_behind().0 + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
@@ -185,7 +286,7 @@ impl Storage for Entries {
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         let Mark { at, members, .. } = &self.snapshot;
-        let is_new_enough = at.index.0 >= request_index.max(self.before.index.0).max(1);
+        let is_new_enough = at.index.0 >= request_index.max(self.begins_behind().0).max(1);
         // A node takes no snapshot of a group that it does not belong to.
         if !is_new_enough || NodeId::new(to).is_none_or(|to| !members.contains(to)) {
             self.wants_snapshot.set(true);
@@ -196,7 +297,19 @@ impl Storage for Entries {
 }
 
 /// Bytes that an entry counts beside its data when the size of a message is bounded.
-const BYTES_PER_ENTRY: usize = 24;
+pub(super) const BYTES_PER_ENTRY: usize = 24;
+
+/// Returns the first of some entries, as many as fit into a message of `max_bytes`. One is always sent, however large.
+fn fitting<'a>(entries: impl Iterator<Item = &'a RaftEntry>, max_bytes: Option<u64>) -> Vec<RaftEntry> {
+    let max_bytes = max_bytes.unwrap_or(u64::MAX);
+    let mut bytes = 0;
+    let fit = entries.take_while(|entry| {
+        let is_first = bytes == 0;
+        bytes += (entry.data.len() + BYTES_PER_ENTRY) as u64;
+        is_first || bytes <= max_bytes
+    });
+    fit.cloned().collect()
+}
 
 /// Returns the entry in our own form.
 pub(super) fn own(entry: &RaftEntry) -> Result<Entry, BlockError> {
@@ -275,6 +388,7 @@ pub(super) fn mark_of(snapshot: &Snapshot) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::{MEMORY_BYTES, MESSAGE_BYTES};
     use super::*;
     use crate::log::replicated::block::tests::block;
     use crate::log::replicated::members::tests::{joining, of_voters};
@@ -284,7 +398,7 @@ mod tests {
     }
 
     fn entries() -> Entries {
-        Entries::new(Mark::default(), Position::default())
+        Entries::new(Mark::default(), Position::default(), MEMORY_BYTES)
     }
 
     /// Returns `count` entries of term 1, each with a block of one unit.
@@ -338,14 +452,114 @@ mod tests {
         assert_eq!((last.index, last.term, last.link.lsn), (Index(3), Term(2), Lsn::new(2)));
     }
 
+    /// Returns a log of which the entries 1 to 3 have left memory, and 4 and 5 have not.
+    fn trimmed() -> Entries {
+        let mut entries = Entries::new(Mark::default(), Position::default(), 0);
+        entries.append(&chain(5)).unwrap();
+        entries.trim(Index(3));
+        entries
+    }
+
+    fn ask(entries: &Entries, low: u64) -> raft::Result<Vec<RaftEntry>> {
+        entries.entries(low, 6, None, GetEntriesContext::empty(true))
+    }
+
+    fn compacted<T>() -> raft::Result<T> {
+        Err(StorageError::Compacted.into())
+    }
+
+    fn unavailable<T>() -> raft::Result<T> {
+        Err(StorageError::LogTemporarilyUnavailable.into())
+    }
+
+    #[test]
+    fn the_oldest_entries_leave_memory_when_they_take_too_much() {
+        let mut entries = Entries::new(Mark::default(), Position::default(), 0);
+        entries.append(&chain(5)).unwrap();
+        let all = entries.kept_bytes;
+        entries.memory_bytes = all - 1;
+        entries.trim(Index(5));
+        assert_eq!((entries.before.index, entries.kept_bytes), (Index(1), all / 5 * 4));
+        entries.memory_bytes = 0;
+        entries.trim(Index(3));
+        assert_eq!((entries.before.index, entries.kept_bytes), (Index(3), all / 5 * 2));
+        assert_eq!(
+            (entries.first_index(), entries.term(0), entries.term(2), entries.term(5)),
+            (Ok(1), Ok(0), Ok(1), Ok(1))
+        );
+        entries.append(&[foreign(&Entry { index: Index(5), term: Term(2), payload: Payload::Start })]).unwrap();
+        let bytes: u64 = entries.kept.iter().map(Kept::bytes).sum();
+        assert_eq!(entries.kept_bytes, bytes);
+    }
+
+    #[test]
+    fn older_entries_are_served_once_when_they_were_fetched() {
+        let mut entries = trimmed();
+        assert_eq!(
+            (ask(&entries, 2), ask(&entries, 2), ask(&entries, 4).unwrap().len()),
+            (unavailable(), unavailable(), 2)
+        );
+        let fetches = entries.take_fetches();
+        let fetch = Fetch { number: 1, after: Index(1), last: Index(3), bytes: MESSAGE_BYTES };
+        assert_eq!((fetches, entries.take_fetches()), (vec![fetch], vec![]));
+        let read: Vec<Entry> = chain(3)[1..].iter().map(|entry| own(entry).unwrap()).collect();
+        assert_eq!(entries.fetched(1, Ok(read.clone())).len(), 2);
+        assert_eq!((ask(&entries, 2), ask(&entries, 3)), (Ok(chain(3)[1..].to_vec()), unavailable()));
+        entries.forget_fetched();
+        assert_eq!(ask(&entries, 2), unavailable());
+        assert!(entries.fetched(1, Ok(read)).is_empty(), "the answer to an earlier fetch");
+        assert_eq!(entries.take_fetches().len(), 2);
+    }
+
+    #[test]
+    fn entries_that_are_gone_need_a_snapshot() {
+        let mut entries = trimmed();
+        assert_eq!(ask(&entries, 2), unavailable());
+        assert_eq!(entries.fetched(1, Err(Gone { covered: Index(2) })).len(), 1);
+        assert_eq!((ask(&entries, 2), entries.first_index(), ask(&entries, 3)), (compacted(), Ok(3), unavailable()));
+        // More is gone than has left memory.
+        entries.fetched(2, Err(Gone { covered: Index(4) }));
+        assert_eq!((ask(&entries, 3), entries.first_index(), ask(&entries, 4).unwrap().len()), (compacted(), Ok(4), 2));
+    }
+
+    #[test]
+    fn entries_of_another_history_are_not_served() {
+        let other = |index, term| Entry { index: Index(index), term: Term(term), payload: Payload::Start };
+        for read in [vec![], vec![other(2, 2)], vec![other(3, 1)]] {
+            let mut entries = trimmed();
+            assert_eq!(ask(&entries, 2), unavailable());
+            entries.fetched(1, Ok(read));
+            assert_eq!(ask(&entries, 2), compacted());
+        }
+        let mut entries = trimmed();
+        assert_eq!(ask(&entries, 2), unavailable());
+        entries.fetched(1, Ok(vec![other(2, 1), other(3, 2)]));
+        assert_eq!(ask(&entries, 2).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_snapshot_in_the_place_of_the_log_ends_all_wishes() {
+        let mut entries = trimmed();
+        assert_eq!(ask(&entries, 2), unavailable());
+        let at = Position { index: Index(9), term: Term(3), link: Link::default() };
+        entries.install(Mark { at, ..Mark::default() });
+        assert!(entries.take_fetches().is_empty() && entries.fetched(1, Ok(vec![])).is_empty());
+        assert_eq!((entries.first_index(), entries.term(9), entries.term(8)), (Ok(10), Ok(3), compacted()));
+    }
+
+    #[test]
+    #[should_panic(expected = "fuse Memory")]
+    fn nothing_that_is_needed_at_once_has_left_memory() {
+        let _ = trimmed().entries(2, 6, None, GetEntriesContext::empty(false));
+    }
+
     #[test]
     fn a_cut_leaves_the_place_before_the_first_entry() {
-        let mut entries = entries();
-        entries.append(&chain(5)).unwrap();
+        let mut entries = trimmed();
         let third = entries.at(Index(3)).unwrap();
         entries.cut(Index(3));
-        assert_eq!((entries.before(), entries.first_index().unwrap()), (third, 4));
-        assert_eq!(entries.term(2), Err(StorageError::Compacted.into()));
+        assert_eq!((entries.first_index(), entries.term(3)), (Ok(4), Ok(1)));
+        assert_eq!(entries.term(2), compacted());
         assert_eq!(entries.term(6), Err(StorageError::Unavailable.into()));
         assert_eq!(entries.snapshot(0, 2), Err(StorageError::SnapshotTemporarilyUnavailable.into()));
         assert!(entries.take_wants_snapshot() && !entries.take_wants_snapshot());

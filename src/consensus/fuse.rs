@@ -25,6 +25,8 @@ pub(crate) enum Fuse {
     Durable,
     /// A snapshot that is sent holds nothing but committed entries.
     Snapshot,
+    /// Entries that are needed at once are in memory.
+    Memory,
 }
 
 impl fmt::Display for Fuse {
@@ -39,6 +41,7 @@ impl fmt::Display for Fuse {
             Fuse::Term => "the term would fall",
             Fuse::Durable => "a message states what is not durable",
             Fuse::Snapshot => "a snapshot holds entries that are not committed",
+            Fuse::Memory => "an entry left memory too early",
         })
     }
 }

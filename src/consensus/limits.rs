@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::log::limits::LOG_SEGMENT_BYTES;
+use crate::log::replicated::members::MEMBERS_MAX;
+
 /// The unit of time of elections. A tick follows the one before by at least this long, and missed ticks are dropped: a
 /// lease would be worth nothing if a node that had slept could catch up.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -25,6 +28,13 @@ pub(super) const MESSAGE_BYTES: u64 = 1024 * 1024;
 
 /// Messages with entries on their way to one follower.
 pub(super) const MESSAGES_IN_FLIGHT: usize = 64;
+
+/// Bytes of entries that a node keeps in memory for followers, unless its settings say otherwise. It is the length of a
+/// segment, and some hundred messages: a follower that lags further behind is served from the files.
+pub(crate) const MEMORY_BYTES: u64 = LOG_SEGMENT_BYTES;
+
+/// Fetches of older entries that are not answered: one for each follower. Each has the bytes of one message.
+pub(super) const FETCHES_MAX: usize = MEMBERS_MAX;
 
 /// Entries that a learner may lack when it becomes a voter: it has them before the quorum needs it.
 pub(crate) const PROMOTE_LAG_MAX: u64 = 256;

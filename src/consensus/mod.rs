@@ -8,10 +8,12 @@
 pub(crate) mod codec;
 pub(crate) mod core;
 mod entries;
+pub(crate) mod fetch;
 pub(crate) mod fuse;
 pub(crate) mod limits;
 mod logger;
 pub(crate) mod message;
+mod older;
 pub(crate) mod output;
 mod reign;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::entries::LogError;
+use super::fetch::Fetch;
 use super::limits::VOTERS_MIN;
 use super::message::{Message, Round};
 use crate::base::lsn::Lsn;
@@ -19,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// A leader whose disk has not finished a write for this long hands leadership over.
     pub(crate) disk_stuck_after: Duration,
+    /// Bytes of entries kept in memory. Those that are not durable, committed and applied are kept in any case.
+    pub(crate) memory_bytes: u64,
 }
 
 /// Why a node can't start.
@@ -118,6 +121,8 @@ pub(crate) struct Output {
     /// [reported](super::core::Core::reported).
     pub(crate) streams: Vec<Message>,
     pub(crate) writes: Vec<Write>,
+    /// Older entries to read. Each must be [answered](super::core::Core::fetched), in any order.
+    pub(crate) fetches: Vec<Fetch>,
     /// Orders with their numbers.
     pub(crate) orders: Vec<(u64, Order)>,
     /// A reign and the last of its units that is committed.

@@ -60,6 +60,12 @@ pub enum Bug {
     InstallOverNewerLog,
     /// Consensus: a follower removes what has expired by its own clock.
     FollowerExpires,
+    /// Consensus: entries leave memory before they are durable, committed and applied.
+    TrimTooEarly,
+    /// Consensus: entries that were fetched answer any request.
+    FetchedForAnyRequest,
+    /// Consensus: a leader does not note that entries are gone from its files.
+    GoneIsForgotten,
     /// Consensus: a node that has lost its disk keeps its number.
     WipedNodeKeepsId,
 }

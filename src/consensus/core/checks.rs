@@ -50,7 +50,7 @@ impl Core {
         if differs(before, term) {
             return Err(Refusal::Fork(before));
         }
-        // The chain is known as long as the entries before are.
+        // The chain is known as long as the entries are in memory.
         let at = self.raft.store().at(before).filter(|at| at.term == term);
         let mut link: Option<Link> = at.map(|at| at.link);
         let mut index = before;
@@ -81,10 +81,9 @@ impl Core {
         }
     }
 
-    /// Returns the term of a committed entry, if it is in memory.
+    /// Returns the term of a committed entry, if it is known.
     fn at_or_before_committed(&self, index: Index) -> Option<Term> {
-        let at = self.raft.store().at(index)?;
-        (index <= self.committed()).then_some(at.term)
+        self.raft.store().term_of(index).filter(|_| index <= self.committed())
     }
 }
 

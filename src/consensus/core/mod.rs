@@ -25,6 +25,9 @@
 //! engine, then it sends the messages, starts the writes, and passes the orders on. Writes may take their time but
 //! happen in order, and [`persisted`](Core::persisted) says how far they are durable. Messages that depend on a write
 //! appear only after that.
+//!
+//! The newest entries are in memory. When a follower needs older ones, [`fetches`](super::output::Output::fetches) asks
+//! for them, and [`fetched`](Core::fetched) brings them, or says that they are gone.
 
 mod checks;
 mod members;
@@ -42,6 +45,7 @@ use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 
 use super::entries::{Entries, foreign};
+use super::fetch::Gone;
 use super::fuse::{self, Fuse};
 use super::limits::{
     ELECTION_TICKS, HEARTBEAT_TICKS, MESSAGE_BYTES, MESSAGES_IN_FLIGHT, TICK, VOTERS_MIN, VOTING_PAUSE,
@@ -55,6 +59,7 @@ use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
 use crate::log::replicated::mark::Mark;
+use crate::log::replicated::entry::Entry;
 use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Ballot, Index, NodeId, Position, Term};
 use crate::log::replicated::write::Recovered;
@@ -141,7 +146,7 @@ impl Core {
         if ballot.term < snapshot.at.term && recovered.is_empty() {
             ballot = Ballot { term: snapshot.at.term, vote: None };
         }
-        let mut entries = Entries::new(snapshot.clone(), before);
+        let mut entries = Entries::new(snapshot.clone(), before, settings.memory_bytes);
         entries.append(&recovered.iter().map(foreign).collect::<Vec<_>>()).map_err(StartError::Log)?;
         if entries.at(snapshot.at.index) != Some(snapshot.at) {
             return Err(StartError::Snapshot(snapshot.at.index));
@@ -196,6 +201,7 @@ impl Core {
         Output {
             lease_until: self.reign.open().and_then(|open| open.lease_until()),
             wants_snapshot: self.raft.store().take_wants_snapshot(),
+            fetches: self.raft.store().take_fetches(),
             ..mem::take(&mut self.out)
         }
     }
@@ -283,6 +289,7 @@ impl Core {
             self.orders.applied = *index;
             self.orders.entries.pop_front();
         }
+        self.trim();
     }
 
     /// Asks the followers whether this node still leads. The number must be greater than any before it in this reign;
@@ -326,19 +333,35 @@ impl Core {
 
     /// Notes a durable snapshot of this node. Everything in it must be committed.
     pub(crate) fn snapshot_made(&mut self, mark: Mark) {
-        let at = self.raft.store().at(mark.at.index);
-        let is_committed = mark.at.index <= self.orders.last.index && at.is_none_or(|at| at == mark.at);
+        let (at, term) = (self.raft.store().at(mark.at.index), self.raft.store().term_of(mark.at.index));
+        let is_known = at.is_none_or(|at| at == mark.at) && term.is_none_or(|term| term == mark.at.term);
+        let is_committed = mark.at.index <= self.orders.last.index && is_known;
         fuse::check(Fuse::Snapshot, is_committed, || format!("{mark:?}, committed {:?}", self.orders.last));
         if mark.at.index > self.raft.store().newest_snapshot().at.index {
             self.raft.mut_store().set_snapshot(mark);
         }
     }
 
-    /// Forgets the entries up to `index`, as far as the newest snapshot has them. Returns the last entry forgotten.
-    pub(crate) fn cut(&mut self, index: Index) -> Index {
-        let covered = self.raft.store().newest_snapshot().at.index;
-        self.raft.mut_store().cut(index.min(covered).min(self.orders.applied));
-        self.raft.store().before().index
+    /// Notes that the files no longer have the entries up to `index`. Followers that need them get a snapshot, unless
+    /// they are still in memory.
+    pub(crate) fn cut(&mut self, index: Index) {
+        self.raft.mut_store().cut(index);
+    }
+
+    /// Takes the entries that a fetch has read: as many as there was room for, but one at least.
+    pub(crate) fn fetched(&mut self, number: u64, read: Result<Vec<Entry>, Gone>) {
+        for waiting in self.raft.mut_store().fetched(number, read) {
+            self.raft.on_entries_fetched(waiting);
+        }
+        self.raft.mut_store().forget_fetched();
+        self.after_step();
+    }
+
+    /// Lets the oldest entries leave memory, but none that may still be needed at once.
+    fn trim(&mut self) {
+        let settled = self.orders.applied.min(self.durable.last).min(self.committed());
+        let settled = if planted::is(Bug::TrimTooEarly) { self.last().index } else { settled };
+        self.raft.mut_store().trim(settled);
     }
 
     /// Returns the last entry that all other members have, as far as a leader knows; a node that does not lead knows

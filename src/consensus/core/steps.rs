@@ -35,6 +35,7 @@ impl Core {
             Reign::Coming { .. } if !may_lead => self.resign(Why::Stuck),
             _ => {}
         }
+        self.trim();
     }
 
     fn is_followed(&self) -> bool {
@@ -223,7 +224,7 @@ impl Core {
         let Some(open) = self.reign.open() else { return };
         let term = open.term;
         let Some((index, lsn)) = open.take_committed(committed) else { return };
-        let (of, published) = (self.raft.store().at(index).map(|at| at.term), self.published);
+        let (of, published) = (self.raft.store().term_of(index), self.published);
         fuse::check(Fuse::Publish, of == Some(term) && lsn > published, || {
             format!("entry {index} of term {of:?} in reign {term}, Lsn {lsn} after {published}")
         });

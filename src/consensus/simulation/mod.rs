@@ -28,6 +28,9 @@ reached! {
     transfer_failures "a transfer that was given up"
     stuck "a leader whose engine was stuck"
     installs "a snapshot installed at a node that lagged"
+    fetches "entries that were read from files"
+    late_fetches "entries that were read too late"
+    gone_fetches "entries that were gone when they were read"
     failed_streams "a snapshot that was lost on its way"
     learners "a learner that joined"
     promotions "a learner that became a voter"
@@ -94,7 +97,7 @@ fn a_seed_runs_the_same_way_twice() {
 #[test]
 fn planted_bugs_are_found() {
     let bugs: [(Bug, Focus); _] = [
-        (Bug::NoTermCheck, |faults| (faults.stuck, faults.links, faults.transfers) = (true, true, true)),
+        (Bug::NoTermCheck, |faults| *faults = Faults { stuck: true, links: true, ..Faults::default() }),
         (Bug::ProposeAnywhere, |faults| faults.links = true),
         (Bug::OnAfterRefusal, |faults| faults.stuck = true),
         (Bug::NoReload, |faults| faults.links = true),
@@ -109,6 +112,9 @@ fn planted_bugs_are_found() {
         (Bug::NoVotingPause, |faults| *faults = Faults { crashes: true, leases: true, ..Faults::default() }),
         (Bug::StandWhileLoading, |faults| (faults.transfers, faults.stuck) = (true, true)),
         (Bug::InstallOverNewerLog, |faults| faults.links = true),
+        (Bug::TrimTooEarly, |faults| faults.memory = true),
+        (Bug::FetchedForAnyRequest, |faults| (faults.memory, faults.links) = (true, true)),
+        (Bug::GoneIsForgotten, |faults| (faults.memory, faults.links, faults.files) = (true, true, true)),
         (Bug::FollowerExpires, |_| {}),
         (Bug::WipedNodeKeepsId, |faults| (faults.crashes, faults.wipes) = (true, true)),
     ];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::core::Core;
+use super::super::fetch::{Fetch, Fetcher, Gone};
 use super::super::message::Round;
 use super::super::output::{Order, Settings};
 use super::judge::Judge;
@@ -83,13 +84,14 @@ struct Journal {
     disk: SimDisk,
     /// `None` while the node is down.
     log: Option<EntryLog>,
+    fetcher: Fetcher,
 }
 
 const DIRECTORY: &str = "/node";
 const OPTIONS: Options = Options {
     policy: SyncPolicy::Always,
-    segment_bytes: 32 * 1024,
-    first_segment_bytes: 8 * 1024,
+    segment_bytes: 12 * 1024,
+    first_segment_bytes: 6 * 1024,
     prepared_segments: 1,
     reserve_bytes: 0,
     may_wait_for_space: true,
@@ -97,7 +99,7 @@ const OPTIONS: Options = Options {
 
 impl Journal {
     fn new(seed: u64) -> Journal {
-        Journal { disk: SimDisk::new(seed), log: None }
+        Journal { disk: SimDisk::new(seed), log: None, fetcher: Fetcher::default() }
     }
 
     fn start(&mut self, snapshot: Mark) -> Recovered {
@@ -121,7 +123,7 @@ impl Journal {
 
     /// Ends the process. Nothing that was reported durable is lost with the power.
     fn stop(&mut self) {
-        self.log = None;
+        (self.log, self.fetcher) = (None, Fetcher::default());
         self.disk.crash();
     }
 }
@@ -149,6 +151,18 @@ impl Disk {
         let number = write.number;
         self.journal.write(write);
         Some(number)
+    }
+
+    /// Reads entries from the journal, and compares them with what was written.
+    pub(super) fn read(&mut self, fetch: &Fetch) -> Result<Vec<Entry>, Gone> {
+        let Journal { log, fetcher, .. } = &mut self.journal;
+        let log = log.as_ref().expect("the node is up");
+        let read = fetcher.read(log, fetch)?;
+        for entry in &read {
+            let written = self.durable.entries.iter().find(|written| written.index == entry.index);
+            assert!(written.is_none_or(|written| written == entry), "read {entry:?} instead of {written:?}");
+        }
+        Ok(read)
     }
 
     /// Puts a snapshot in the place of the log at once.
@@ -457,10 +471,24 @@ pub(super) struct Node {
     pub(super) clock_rate: u64,
     pub(super) wall_offset: u64,
     pub(super) stuck_reported: bool,
+    /// Bytes of entries that it keeps in memory.
+    pub(super) memory_bytes: u64,
+}
+
+/// How much of its log a node gives up when it has a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    Nothing,
+    /// Its files, and the core has to find out.
+    Untold,
+    /// Its files.
+    Files,
+    /// Everything that the snapshot covers.
+    All,
 }
 
 impl Node {
-    pub(super) fn new(id: NodeId, snapshot: Mark, rng: &mut Rng) -> Node {
+    pub(super) fn new(id: NodeId, snapshot: Mark, memory_bytes: u64, rng: &mut Rng) -> Node {
         Node {
             id,
             core: None,
@@ -473,6 +501,7 @@ impl Node {
             clock_rate: 936_000 + rng.below(128_000),
             wall_offset: rng.below(400_000),
             stuck_reported: false,
+            memory_bytes,
         }
     }
 
@@ -504,28 +533,29 @@ impl Node {
         self.life += 1;
         (self.engine, self.known, self.stuck_reported) = (Engine::default(), Known::default(), false);
         let clock = self.clock(now);
-        let settings = Settings { seed, disk_stuck_after: Duration::from_secs(1) };
+        let memory_bytes = self.memory_bytes;
+        let settings = Settings { seed, disk_stuck_after: Duration::from_secs(1), memory_bytes };
         self.core = Some(Core::new(self.id, recovered, settings, clock).unwrap_or_else(|error| panic!("{error}")));
     }
 
     /// Puts a snapshot of this node on its disk, and cuts the log behind it.
-    pub(super) fn keep_snapshot(&mut self, mark: Mark, cut: bool) {
-        let Some(core) = &mut self.core else { return };
+    pub(super) fn keep_snapshot(&mut self, mark: Mark, cut: Cut) {
+        let (Some(core), Some(log)) = (&mut self.core, &self.disk.journal.log) else { return };
         let durable = &mut self.disk.durable;
         if mark.at.index > durable.last() || mark.at.index <= durable.snapshot.at.index {
             return;
         }
         core.snapshot_made(mark.clone());
-        durable.snapshot = mark.clone();
-        if cut {
-            let index = core.cut(mark.at.index);
-            if let Some(at) = core.at(index).filter(|at| at.index > durable.before.index) {
-                durable.entries.retain(|entry| entry.index > index);
-                durable.before = at;
-            }
-            if let Some(log) = &self.disk.journal.log {
-                log.retire(index, index, u64::MAX);
-            }
+        if cut != Cut::Nothing {
+            log.retire(mark.at.index, mark.at.index, u64::MAX);
+            durable.entries.retain(|entry| entry.index > mark.at.index);
+            durable.before = mark.at;
         }
+        match cut {
+            Cut::Nothing | Cut::Untold => {}
+            Cut::Files => core.cut(log.begins_behind().expect("the log has a segment")),
+            Cut::All => core.cut(mark.at.index),
+        }
+        durable.snapshot = mark;
     }
 }

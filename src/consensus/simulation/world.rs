@@ -4,16 +4,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::codec::{decode, encode};
-use super::super::limits::{LEASE, VOTERS_MIN, VOTING_PAUSE};
+use super::super::fetch::{Fetch, Gone};
+use super::super::limits::{LEASE, MEMORY_BYTES, VOTERS_MIN, VOTING_PAUSE};
 use super::super::message::{Body, Message, Round};
 use super::super::output::Order;
 use super::Reached;
 use super::judge::Judge;
-use super::node::{Data, Node};
+use super::node::{Cut, Data, Node};
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
 use crate::log::replicated::mark::Mark;
+use crate::log::replicated::entry::Entry;
 use crate::log::replicated::members::MemberChange;
 use crate::log::replicated::members::tests::{joining, of_voters};
 use crate::log::replicated::types::{GroupId, NodeId, Term};
@@ -25,6 +27,8 @@ const FAULTS_END: u64 = 6_000 * MS;
 const END: u64 = FAULTS_END + 5_000 * MS;
 /// The time after which the shell of a node calls its engine stuck.
 const STUCK: u64 = 400 * MS;
+/// The most bytes of entries in the memory of a node that keeps few: those of some tenths of a second.
+const MEMORY_BYTES_FEW: u64 = 10_000;
 
 /// An event at some time. Those of a node name the life of its process that they belong to.
 #[derive(Debug)]
@@ -43,6 +47,9 @@ enum Event {
     Propose(NodeId, u64, Block),
     Confirm(NodeId, u64, Round),
     Handled(NodeId, u64, u64),
+    /// Older entries are read from the files, in the reign that has asked for them.
+    Read(NodeId, u64, Term, Fetch),
+    Fetched(NodeId, u64, Term, u64, Result<Vec<Entry>, Gone>),
     Client,
     Fault,
     Start(NodeId),
@@ -73,6 +80,10 @@ pub(super) struct Faults {
     pub(super) stuck: bool,
     pub(super) members: bool,
     pub(super) wipes: bool,
+    /// Nodes keep few entries in memory.
+    pub(super) memory: bool,
+    /// Older entries are read slowly and not always, and the core is not told when files go.
+    pub(super) files: bool,
     /// Reads trust the lease where there is one.
     pub(super) leases: bool,
     pub(super) loss_in_1000: u64,
@@ -116,6 +127,8 @@ impl World {
             stuck: one_in(&mut rng, 3),
             members: one_in(&mut rng, 2),
             wipes: one_in(&mut rng, 3),
+            memory: one_in(&mut rng, 2),
+            files: one_in(&mut rng, 2),
             leases: one_in(&mut rng, 2),
             loss_in_1000: if one_in(&mut rng, 2) { rng.below(60) } else { 0 },
         };
@@ -142,13 +155,18 @@ impl World {
             rng,
         };
         for id in &ids {
-            let node = Node::new(*id, Mark::first(of_voters(&ids)), &mut world.rng);
+            let node = world.new_node(*id, Mark::first(of_voters(&ids)));
             world.nodes.insert(*id, node);
             world.start(*id);
         }
         world.after(5 * MS, Event::Client);
         world.after(50 * MS, Event::Fault);
         world
+    }
+
+    fn new_node(&mut self, id: NodeId, snapshot: Mark) -> Node {
+        let memory_bytes = if self.faults.memory { self.rng.below(MEMORY_BYTES_FEW) } else { MEMORY_BYTES };
+        Node::new(id, snapshot, memory_bytes, &mut self.rng)
     }
 
     /// Runs until the end, and judges.
@@ -181,6 +199,7 @@ impl World {
         let of = match &event {
             Event::Tick(id, _) | Event::Engine(id, _) | Event::Written(id, _) | Event::Handled(id, ..) => Some(*id),
             Event::Propose(id, ..) | Event::Confirm(id, ..) => Some(*id),
+            Event::Read(id, ..) | Event::Fetched(id, ..) => Some(*id),
             Event::Deliver(message) | Event::Arrive { message, .. } => Some(message.to),
             _ => None,
         };
@@ -207,6 +226,8 @@ impl World {
                     core.handled(number);
                 }
             }),
+            Event::Read(id, life, term, fetch) => self.with(id, life, |world, node| world.read(node, term, &fetch)),
+            Event::Fetched(id, life, term, number, read) => self.fetched(id, life, term, number, read),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
             Event::Start(id) => self.start(id),
@@ -269,6 +290,10 @@ impl World {
             node.disk.queue.push_back(write);
             self.after(node.disk.busy_until - self.now, Event::Written(node.id, node.life));
         }
+        let term = core.term();
+        for fetch in output.fetches {
+            self.soon(300, Event::Read(node.id, node.life, term, fetch));
+        }
         for (number, order) in output.orders {
             if let Order::Lead(term) = &order {
                 let other = self.reigns.insert(*term, node.id);
@@ -324,6 +349,28 @@ impl World {
                 && let Some(core) = &mut node.core
             {
                 core.persisted(number);
+            }
+        });
+    }
+
+    fn read(&mut self, node: &mut Node, term: Term, fetch: &Fetch) {
+        let is_damaged = self.faults.files && self.rng.below(100) == 0;
+        // A follower that catches up needs several of these.
+        let part = Fetch { bytes: fetch.bytes.min(self.rng.below(8 * 1024)), ..*fetch };
+        let read = if is_damaged { Err(Gone { covered: fetch.after.next() }) } else { node.disk.read(&part) };
+        self.reached.gone_fetches += u64::from(!is_damaged && read.is_err());
+        let is_slow = self.faults.files && self.rng.below(3) == 0;
+        self.soon(if is_slow { 800 * MS } else { 300 }, Event::Fetched(node.id, node.life, term, fetch.number, read));
+    }
+
+    fn fetched(&mut self, id: NodeId, life: u64, term: Term, number: u64, read: Result<Vec<Entry>, Gone>) {
+        let core = self.nodes.get(&id).filter(|node| node.life == life).and_then(|node| node.core.as_ref());
+        let is_late = core.is_none_or(|core| core.term() != term);
+        self.reached.late_fetches += u64::from(is_late);
+        self.reached.fetches += u64::from(!is_late && read.is_ok());
+        self.with(id, life, |_, node| {
+            if let Some(core) = &mut node.core {
+                core.fetched(number, read);
             }
         });
     }
@@ -519,7 +566,9 @@ impl World {
         let serial = self.rng.next_u64() | 1;
         let (mark, data) = node.engine.snapshot(serial);
         self.files.insert(serial, data);
-        let cut = self.rng.below(3) != 0;
+        let is_untold = self.faults.files && self.rng.below(2) == 0;
+        let cut =
+            if is_untold { Cut::Untold } else { [Cut::Nothing, Cut::Files, Cut::All][self.rng.below(3) as usize] };
         node.keep_snapshot(mark, cut);
     }
 }
@@ -664,7 +713,7 @@ impl World {
         self.reached.wipes += 1;
         if planted::is(Bug::WipedNodeKeepsId) {
             let ids: Vec<NodeId> = (1..=self.voters as u64).filter_map(NodeId::new).collect();
-            let node = Node::new(id, Mark::first(of_voters(&ids)), &mut self.rng);
+            let node = self.new_node(id, Mark::first(of_voters(&ids)));
             let life = self.nodes[&id].life;
             self.nodes.insert(id, Node { life, ..node });
             self.start(id);
@@ -739,7 +788,7 @@ impl World {
                 None => {
                     let Some(id) = NodeId::new(self.next_node) else { return };
                     self.next_node += 1;
-                    let node = Node::new(id, Mark::default(), &mut self.rng);
+                    let node = self.new_node(id, Mark::default());
                     self.nodes.insert(id, node);
                     self.start(id);
                     joining(id)
@@ -776,7 +825,7 @@ impl World {
     /// Ends all faults, but for a minority that stays broken in a third of the runs.
     fn heal(&mut self) {
         let now = self.now;
-        self.faults = Faults { loss_in_1000: 0, disks: false, ..self.faults };
+        self.faults = Faults { loss_in_1000: 0, disks: false, files: false, ..self.faults };
         for wire in self.wires.values_mut() {
             *wire = Wire::default();
         }

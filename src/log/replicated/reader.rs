@@ -280,7 +280,7 @@ pub(crate) mod tests {
     }
 
     /// The last entry of a log that is written and read at the same time.
-    const LAST: u64 = 20_000;
+    const LAST: u64 = 6_000;
 
     /// A log that is written and read at the same time.
     struct Busy {

@@ -4,7 +4,7 @@ mod lone;
 
 use std::collections::BTreeSet;
 
-use super::super::limits::PROMOTE_LAG_MAX;
+use super::super::limits::{MEMORY_BYTES, PROMOTE_LAG_MAX};
 use super::super::message::SentEntry;
 use super::super::output::{ChangeRefusal, Order};
 use super::*;
@@ -19,7 +19,7 @@ fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
-const SETTINGS: Settings = Settings { seed: 1, disk_stuck_after: Duration::from_secs(1) };
+const SETTINGS: Settings = Settings { seed: 1, disk_stuck_after: Duration::from_secs(1), memory_bytes: MEMORY_BYTES };
 
 /// Cores whose messages arrive at once and whose writes are durable at once, but for those that a test holds up.
 struct Group {
