@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{FrameSeed, Place};
 use super::disk::{Disk, DiskFile, RealDisk, read_all};
@@ -27,6 +27,8 @@ pub struct Directory {
     path: PathBuf,
     identity: Identity,
     frame_seed: FrameSeed,
+    /// See [`Directory::lock_names`].
+    names: Mutex<()>,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -71,7 +73,8 @@ impl Directory {
     }
 
     fn new(disk: Arc<dyn Disk>, path: &Path, identity: Identity, lock: Box<dyn Send + Sync>) -> Directory {
-        Directory { disk, path: path.to_owned(), identity, frame_seed: FrameSeed::of(identity.id), _lock: lock }
+        let frame_seed = FrameSeed::of(identity.id);
+        Directory { disk, path: path.to_owned(), identity, frame_seed, names: Mutex::default(), _lock: lock }
     }
 
     /// Locks the directory at `path`, which must exist, and changes nothing.
@@ -138,6 +141,11 @@ impl Directory {
     /// Returns the path of the snapshot up to this Lsn.
     pub(super) fn snapshot(&self, lsn: Lsn) -> PathBuf {
         self.file(&names::snapshot(lsn))
+    }
+
+    /// Lets one thread at a time give a snapshot its name, so that it can see which one it replaces.
+    pub(super) fn lock_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {

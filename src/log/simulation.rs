@@ -390,7 +390,10 @@ impl World {
             Some(Err(SnapshotError::Io { .. })) if self.disk.is_off() => self.reached.snapshots_cut_off += 1,
             Some(Err(SnapshotError::Io { .. })) => self.reached.snapshots_failed += 1,
             Some(Err(
-                error @ (SnapshotError::NoUnits { .. } | SnapshotError::LongUnit { .. } | SnapshotError::Kind { .. }),
+                error @ (SnapshotError::NoUnits { .. }
+                | SnapshotError::LongUnit { .. }
+                | SnapshotError::Kind { .. }
+                | SnapshotError::Overtaken { .. }),
             )) => return Err(error.to_string()),
         }
         Ok(None)

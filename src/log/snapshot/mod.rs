@@ -2,8 +2,12 @@
 //!
 //! A snapshot is a sequence of units that build the data from nothing, as opaque here as those of the journal. `format`
 //! has the bytes, [`writer`] makes a file on a thread of its own, [`reader`] reads one back. docs/log-format.md is the
-//! specification.
+//! specification. The nodes of a group send each other their files as they are: [`departing`] and [`arriving`].
 
+#[cfg_attr(not(test), expect(dead_code, reason = "the links between nodes will use it"))]
+pub(crate) mod arriving;
+#[cfg_attr(not(test), expect(dead_code, reason = "the links between nodes will use it"))]
+pub(crate) mod departing;
 mod format;
 pub mod reader;
 pub mod writer;

@@ -35,7 +35,11 @@ impl SnapshotReader {
     /// Opens the snapshot of `directory` up to `lsn`. A snapshot without its final frame is refused before the rest is
     /// read.
     pub fn open(directory: &Directory, lsn: Lsn) -> Result<SnapshotReader, LogError> {
-        let path = directory.snapshot(lsn);
+        SnapshotReader::open_as(directory, directory.snapshot(lsn), lsn)
+    }
+
+    /// Does the same for a file that may not have its name yet.
+    pub(super) fn open_as(directory: &Directory, path: PathBuf, lsn: Lsn) -> Result<SnapshotReader, LogError> {
         let io = |source| LogError::Io { path: path.clone(), source };
         let damaged = |offset, damage| LogError::Snapshot { path: path.clone(), offset, damage };
         let file = directory.disk().open(&path).map_err(io)?;
@@ -91,6 +95,11 @@ impl SnapshotReader {
     /// Returns the bytes of the file read so far, and its size.
     pub fn progress(&self) -> (u64, u64) {
         (self.offset, self.size)
+    }
+
+    /// Returns the open file and its size.
+    pub(super) fn into_file(self) -> (Arc<dyn DiskFile>, u64) {
+        (self.file, self.size)
     }
 
     /// Reads the next frame, whose units [`SnapshotReader::units`] then returns. Returns false at the end, once the

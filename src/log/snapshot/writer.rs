@@ -12,12 +12,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, Version, seal};
+use super::reader::SnapshotReader;
 use crate::base::lsn::Lsn;
 use crate::base::os::priority::give_way;
 use crate::log::block::split_unit;
@@ -64,6 +65,12 @@ pub enum SnapshotError {
     /// A snapshot in the directory of a node was not told which entry it covers, or another one was.
     #[error("{}: given up, because it lies in a directory of another kind", path.display())]
     Kind {
+        /// The file that was being written.
+        path: PathBuf,
+    },
+    /// A newer snapshot has got the same name: entries without units lie between the two.
+    #[error("{}: given up, because a snapshot that covers more has come before it", path.display())]
+    Overtaken {
         /// The file that was being written.
         path: PathBuf,
     },
@@ -407,17 +414,9 @@ impl Job {
         if (self.log.is_well)() { Ok(()) } else { Err(SnapshotError::LogFirst { path: self.path.clone() }) }
     }
 
-    /// Creates the file under an unused name: the file of an abandoned snapshot may not be removed yet.
     fn create(&mut self) -> Result<Arc<dyn DiskFile>, SnapshotError> {
-        let mut number = 0;
-        let file = loop {
-            self.path = self.directory.file(&names::temporary_snapshot(number));
-            match self.directory.disk().create(&self.path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                made => break made.map_err(|error| self.failed(error))?,
-            }
-        };
-        self.file = Some(Arc::clone(&file));
+        let (path, file) = create_temporary(&self.directory)?;
+        (self.path, self.file) = (path, Some(Arc::clone(&file)));
         file.write_at(&self.header.encode(), 0).map_err(|error| self.failed(error))?;
         self.offset = HEADER_BYTES as u64;
         Ok(file)
@@ -515,10 +514,7 @@ impl Job {
 
     fn give_name(&mut self, end: End) -> Result<(), SnapshotError> {
         self.check()?;
-        self.directory
-            .disk()
-            .rename(&self.path, &self.directory.snapshot(end.lsn))
-            .map_err(|error| self.failed(error))?;
+        give_name(&self.directory, &self.path, end.lsn, end.mark.as_ref())?;
         // From here on the file is as good as the earlier one, which may have had this very name, so it is kept
         // whatever happens.
         self.file = None;
@@ -543,13 +539,45 @@ impl Job {
     }
 }
 
+/// Creates a file under an unused temporary name: others may be under way, or abandoned and not removed yet.
+pub(super) fn create_temporary(directory: &Directory) -> Result<(PathBuf, Arc<dyn DiskFile>), SnapshotError> {
+    let mut number = 0;
+    loop {
+        let path = directory.file(&names::temporary_snapshot(number));
+        match directory.disk().create(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(SnapshotError::Io { path, source: Arc::new(error) }),
+        }
+    }
+}
+
+/// Gives a snapshot its name, which a sync of the directory then makes durable. In the directory of a node, a snapshot
+/// of the same name that covers more stays: the log may begin behind it, and a start would miss what lies between.
+pub(super) fn give_name(
+    directory: &Directory,
+    temporary: &Path,
+    lsn: Lsn,
+    mark: Option<&Mark>,
+) -> Result<(), SnapshotError> {
+    let _names = directory.lock_names();
+    if let Some(mark) = mark
+        && let Ok(known) = SnapshotReader::open(directory, lsn)
+        && known.end().mark.as_ref().is_some_and(|known| known.at.index > mark.at.index)
+    {
+        return Err(SnapshotError::Overtaken { path: temporary.to_owned() });
+    }
+    let failed = |error| SnapshotError::Io { path: temporary.to_owned(), source: Arc::new(error) };
+    directory.disk().rename(temporary, &directory.snapshot(lsn)).map_err(failed)
+}
+
 fn thread_named_snapshot() -> thread::Builder {
     thread::Builder::new().name("snapshot".to_owned())
 }
 
 /// Removes the snapshots before the one up to `lsn`, which is complete and durable. Files that can't be removed are
 /// tried again with the next snapshot.
-pub(in crate::log) fn remove_older(directory: &Directory, lsn: Lsn) {
+pub(crate) fn remove_older(directory: &Directory, lsn: Lsn) {
     let snapshots = directory.snapshots().unwrap_or_default();
     for older in snapshots.into_iter().take_while(|older| *older < lsn) {
         let _ = directory.disk().remove(&directory.snapshot(older));
@@ -557,8 +585,7 @@ pub(in crate::log) fn remove_older(directory: &Directory, lsn: Lsn) {
 }
 
 #[cfg(test)]
-pub(in crate::log) mod tests {
-    use std::path::Path;
+pub(crate) mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
