@@ -16,7 +16,7 @@ use super::door::{Call, Door};
 use super::error::NodeError;
 use super::founding::Founding;
 use super::link::settings::{Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
-use super::link::{Greeted, Links, Receiver};
+use super::link::{Greeted, Links, Offer, Receiver};
 use super::turns::Turns;
 use crate::base::clock::Clock;
 use crate::base::node_address::NodeAddress;
@@ -118,6 +118,9 @@ impl Receiver for Inbox {
         self.received.borrow_mut().push((peer, message));
         self.wake.notify_one();
     }
+
+    // Without an answer, the peer is refused.
+    fn offered(&self, _: Offer) {}
 
     fn greeted(&self, greeted: &Greeted) {
         self.greeted.borrow_mut().push(*greeted);

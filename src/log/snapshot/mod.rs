@@ -4,9 +4,7 @@
 //! has the bytes, [`writer`] makes a file on a thread of its own, [`reader`] reads one back. docs/log-format.md is the
 //! specification. The nodes of a group send each other their files as they are: [`departing`] and [`arriving`].
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the links between nodes will use it"))]
 pub(crate) mod arriving;
-#[cfg_attr(not(test), expect(dead_code, reason = "the links between nodes will use it"))]
 pub(crate) mod departing;
 mod format;
 pub mod reader;

@@ -10,6 +10,7 @@ use super::frame::FrameError;
 use super::greeting::{GreetingError, Mismatch, Verdict};
 use crate::consensus::codec::CodecError;
 use crate::log::replicated::types::GroupId;
+use crate::log::snapshot::departing::DepartureError;
 
 /// A file of the security that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,16 @@ pub(crate) enum LinkError {
     Group(GroupId),
     #[error("the other end sent bytes where it should only receive")]
     Unasked,
+    #[error("the other end announced a snapshot without its file, or sent another message in its place")]
+    NoSnapshot,
+    #[error("{0}")]
+    Departure(#[from] DepartureError),
+    #[error("the other node did not take the snapshot: {0}")]
+    NotTaken(String),
+    #[error("the snapshot was not taken: {0}")]
+    TakesNot(String),
+    #[error("this node is ending")]
+    Ending,
 }
 
 impl From<io::Error> for LinkError {

@@ -17,6 +17,9 @@ pub(crate) struct PeerFacts {
     pub(crate) sending: ConnectionFacts,
     /// The connection that the peer has dialled.
     pub(crate) receiving: ConnectionFacts,
+    /// The transfer of a snapshot to the peer, and the one from it.
+    pub(crate) outgoing: ConnectionFacts,
+    pub(crate) incoming: ConnectionFacts,
     /// Messages to the peer that were dropped.
     pub(crate) dropped: u64,
 }
@@ -55,6 +58,12 @@ impl ConnectionRecord {
 
     pub(super) fn add_bytes(&self, bytes: usize) {
         self.0.borrow_mut().bytes += bytes as u64;
+    }
+
+    /// Notes that the connection has done what it was for.
+    pub(super) fn ended_well(&self) {
+        let mut facts = self.0.borrow_mut();
+        (facts.connected_since, facts.last_error) = (None, None);
     }
 
     pub(super) fn ended(&self, error: &LinkError, sound_after: Duration) -> End {

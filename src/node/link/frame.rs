@@ -20,8 +20,8 @@ const HEAD_BYTES: usize = 8;
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("a frame has {0} bytes, and {FRAME_MAX_BYTES} are allowed")]
-    Long(usize),
+    #[error("a frame has {bytes} bytes, and {most} are allowed")]
+    Long { bytes: usize, most: usize },
     #[error("a frame has another checksum than it says")]
     Checksum,
 }
@@ -44,12 +44,24 @@ pub(super) fn append_sign_of_life(out: &mut Vec<u8>) {
 }
 
 /// Takes frames out of a stream of bytes.
-#[derive(Default)]
 pub(super) struct FrameReader {
     buffer: BytesMut,
+    /// Bytes that a payload may have.
+    most: usize,
+}
+
+impl Default for FrameReader {
+    fn default() -> FrameReader {
+        FrameReader::up_to(FRAME_MAX_BYTES)
+    }
 }
 
 impl FrameReader {
+    /// Makes a reader that refuses longer payloads.
+    pub(super) fn up_to(most: usize) -> FrameReader {
+        FrameReader { buffer: BytesMut::new(), most }
+    }
+
     /// Returns the buffer to append the next bytes to. It has room for some. The room follows what has arrived, not
     /// the length that a frame states: a stranger's length allocates nothing.
     pub(super) fn room(&mut self) -> &mut BytesMut {
@@ -61,8 +73,8 @@ impl FrameReader {
     /// Takes the payload of the next frame, if all of it has arrived. Signs of life are passed over.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, FrameError> {
         while let Some((len, crc)) = self.head() {
-            if len > FRAME_MAX_BYTES {
-                return Err(FrameError::Long(len));
+            if len > self.most {
+                return Err(FrameError::Long { bytes: len, most: self.most });
             }
             let Some(payload) = self.buffer.get(HEAD_BYTES..HEAD_BYTES + len) else { return Ok(None) };
             if crc32c(payload) != crc {
@@ -173,7 +185,7 @@ mod tests {
         assert!(reader.room().capacity() <= 4 * READ_CHUNK_BYTES);
         let mut reader = FrameReader::default();
         reader.room().extend([0xff; HEAD_BYTES]);
-        assert_eq!(reader.next(), Err(FrameError::Long(u32::MAX as usize)));
+        assert_eq!(reader.next(), Err(FrameError::Long { bytes: u32::MAX as usize, most: FRAME_MAX_BYTES }));
     }
 
     #[test]

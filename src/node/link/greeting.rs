@@ -4,7 +4,7 @@
 //! |--:|--:|---|
 //! | 0 | 8 | `TIDEGATE` |
 //! | 8 | 2 | bytes that follow; a later version may append fields, which this one passes over |
-//! | 10 | 1 | purpose of the connection: 1 messages |
+//! | 10 | 1 | purpose of the connection: 1 messages, 2 a snapshot |
 //! | 11 | 1 | verdict, in the answer: 0 welcome, 1 not a peer, 2 another purpose, 3 another birth |
 //! | 12 | 12 | oldest and newest version of the protocol, of the log and of the effects, 2 bytes each |
 //! | 24 | 4 | group |
@@ -30,8 +30,31 @@ const MAGIC: [u8; 8] = *b"TIDEGATE";
 pub(super) const HEAD_BYTES: usize = 10;
 const BODY_BYTES: usize = 58;
 
-/// The purpose of a connection that carries messages of consensus.
-pub(super) const MESSAGES: u8 = 1;
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It carries messages of consensus.
+    Messages,
+    /// It carries one snapshot.
+    Snapshot,
+    /// A purpose of a later version.
+    Unknown(u8),
+}
+
+impl Purpose {
+    fn code(self) -> u8 {
+        match self {
+            Purpose::Messages => 1,
+            Purpose::Snapshot => 2,
+            Purpose::Unknown(code) => code,
+        }
+    }
+
+    fn of(code: u8) -> Purpose {
+        let known = [Purpose::Messages, Purpose::Snapshot];
+        known.into_iter().find(|purpose| purpose.code() == code).unwrap_or(Purpose::Unknown(code))
+    }
+}
 
 /// Why bytes are not a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +139,7 @@ pub(crate) struct Greeted {
 /// See the module's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
-    pub(super) purpose: u8,
+    pub(super) purpose: Purpose,
     pub(super) verdict: Verdict,
     versions: Versions,
     group: GroupId,
@@ -127,9 +150,15 @@ pub(super) struct Greeting {
 
 impl Greeting {
     /// Returns the greeting of this node to another.
-    pub(super) fn of(settings: &LinkSettings, identity: Identity, to: NodeId, verdict: Verdict) -> Greeting {
+    pub(super) fn of(
+        settings: &LinkSettings,
+        identity: Identity,
+        to: NodeId,
+        purpose: Purpose,
+        verdict: Verdict,
+    ) -> Greeting {
         let LinkSettings { group, node, versions, .. } = *settings;
-        Greeting { purpose: MESSAGES, verdict, versions, group, from: node, to, identity }
+        Greeting { purpose, verdict, versions, group, from: node, to, identity }
     }
 
     /// Compares the greeting of this node with that of the other end.
@@ -161,7 +190,7 @@ impl Greeting {
         let versions = [protocol, log, effects].into_iter().flat_map(|range| [range.oldest, range.newest]);
         let mut bytes = MAGIC.to_vec();
         bytes.extend((BODY_BYTES as u16).to_le_bytes());
-        bytes.extend([self.purpose, self.verdict.code()]);
+        bytes.extend([self.purpose.code(), self.verdict.code()]);
         bytes.extend(versions.flat_map(u16::to_le_bytes));
         bytes.extend(self.group.0.to_le_bytes());
         bytes.extend(self.from.get().to_le_bytes());
@@ -196,6 +225,7 @@ impl Greeting {
         let (from, to) = (node()?, node()?);
         let birth = NonZeroU64::new(u64::from_le_bytes(take(&mut rest))).ok_or(GreetingError::Birth)?;
         let identity = Identity { birth: Birth(birth), history: History(take(&mut rest)) };
+        let purpose = Purpose::of(purpose);
         Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, identity })
     }
 }
@@ -226,7 +256,7 @@ mod tests {
 
     fn greeting(from: u64, to: u64) -> Greeting {
         Greeting {
-            purpose: MESSAGES,
+            purpose: Purpose::Messages,
             verdict: Verdict::Welcome,
             versions: Versions { protocol: range(1, 2), log: range(2, 2), effects: range(3, 9) },
             group: GroupId(7),
@@ -245,6 +275,10 @@ mod tests {
     fn a_greeting_is_read_as_it_was_written() {
         for verdict in [Verdict::Welcome, Verdict::NoPeer, Verdict::Purpose, Verdict::Birth, Verdict::Unknown(9)] {
             let greeting = Greeting { verdict, identity: identity(5), ..greeting(1, 2) };
+            assert_eq!(parse(&greeting.bytes()), Ok(greeting));
+        }
+        for purpose in [Purpose::Messages, Purpose::Snapshot, Purpose::Unknown(9)] {
+            let greeting = Greeting { purpose, ..greeting(1, 2) };
             assert_eq!(parse(&greeting.bytes()), Ok(greeting));
         }
         let mut bytes = greeting(1, 2).bytes();

@@ -3,14 +3,19 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::LinkError;
-use super::greeting::{Greeted, Greeting, HEAD_BYTES, MESSAGES, Verdict};
+use super::greeting::{Greeted, Greeting, HEAD_BYTES, MESSAGES, Verdict, Purpose};
 use super::peers::Peers;
 use super::security::Stream;
 use crate::log::replicated::types::NodeId;
 
 /// Greets the node `to` on a connection that this node has dialled.
-pub(super) async fn greet(stream: &mut Stream, peers: &Peers, to: NodeId) -> Result<Greeted, LinkError> {
-    let own = Greeting::of(&peers.settings, peers.identity.get(), to, Verdict::Welcome);
+pub(super) async fn greet(
+    stream: &mut Stream,
+    peers: &Peers,
+    to: NodeId,
+    purpose: Purpose,
+) -> Result<Greeted, LinkError> {
+    let own = Greeting::of(&peers.settings, peers.identity.get(), to, purpose, Verdict::Welcome);
     write(stream, &own).await?;
     let theirs = read(stream).await?;
     let agreed = own.agree(&theirs)?;
@@ -21,19 +26,19 @@ pub(super) async fn greet(stream: &mut Stream, peers: &Peers, to: NodeId) -> Res
     }
 }
 
-/// Answers a node that has dialled this one.
-pub(super) async fn answer(stream: &mut Stream, peers: &Peers) -> Result<Greeted, LinkError> {
+/// Answers a node that has dialled this one. Returns what the connection is for, too.
+pub(super) async fn answer(stream: &mut Stream, peers: &Peers) -> Result<(Greeted, Purpose), LinkError> {
     let theirs = read(stream).await?;
     let verdict = match theirs.purpose {
-        MESSAGES => peers.judge(theirs.from, theirs.identity.birth),
-        _ => Verdict::Purpose,
+        Purpose::Messages | Purpose::Snapshot => peers.judge(theirs.from, theirs.identity.birth),
+        Purpose::Unknown(_) => Verdict::Purpose,
     };
-    let own = Greeting::of(&peers.settings, peers.identity.get(), theirs.from, verdict);
+    let own = Greeting::of(&peers.settings, peers.identity.get(), theirs.from, theirs.purpose, verdict);
     // Before any refusal, so that the other end learns the reason, too.
     write(stream, &own).await?;
     let agreed = own.agree(&theirs)?;
     match verdict {
-        Verdict::Welcome => Ok(Greeted { node: theirs.from, identity: theirs.identity, agreed }),
+        Verdict::Welcome => Ok((Greeted { node: theirs.from, identity: theirs.identity, agreed }, theirs.purpose)),
         verdict => Err(LinkError::Refuses(verdict)),
     }
 }

@@ -17,6 +17,13 @@ pub(super) const STALL_MAX: Duration = Duration::from_secs(2);
 /// Interval at which an idle connection sends an empty frame, so that both ends notice a dead one.
 pub(super) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a connection that carries a snapshot may take or bring no byte. The disk at either end may hang for seconds;
+/// nothing waits behind, and to begin anew costs more than to wait.
+pub(super) const TRANSFER_STALL_MAX: Duration = Duration::from_secs(10);
+
+/// How long a failed transfer of a snapshot waits before it is reported. Consensus tries again as soon as it knows.
+pub(super) const TRANSFER_RETRY: Duration = Duration::from_secs(1);
+
 /// How long an accepted connection may bring no byte. Several empty frames were due in that time.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
 
@@ -68,6 +75,15 @@ pub(super) const QUEUED_APPENDS_MAX: usize = 4_096;
 
 /// Heartbeats, votes and answers that wait for one peer: those of a minute.
 pub(super) const QUEUED_SMALL_MAX: usize = 4_096;
+
+/// Bytes of a snapshot in one frame: few enough that a message gets its turn on the thread between two frames.
+pub(super) const TRANSFER_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Frames of a snapshot that wait between the connection and the disk, at either end.
+pub(super) const TRANSFER_CHUNKS_WAITING: usize = 4;
+
+/// Bytes of the text by which a snapshot is refused.
+pub(super) const REFUSAL_MAX_BYTES: usize = 1024;
 
 /// Bytes of the file of a secret. It holds some dozens.
 pub(super) const SECRET_FILE_MAX_BYTES: u64 = 4 * 1024;

@@ -11,6 +11,9 @@
 //! or comes from another node than it says. It drops a message rather than deliver it late: nothing is queued without
 //! a connection, and a connection that stalls is closed with what it holds.
 //!
+//! Each snapshot has a connection of its own, which ends with it: `outgoing` and `incoming` are its ends, and `offer` is
+//! what they say to each other.
+//!
 //! `sending` and `receiving` are the two ends of a connection, and `peers` is what they share. A connection begins
 //! with [`security`], then a `greeting`; after that come frames ([`mod@frame`]) with the messages of
 //! [`codec`](crate::consensus::codec).
@@ -22,7 +25,10 @@ pub(crate) mod facts;
 mod frame;
 mod greeting;
 mod handshake;
+mod incoming;
 mod limits;
+mod offer;
+mod outgoing;
 mod peers;
 mod queue;
 mod receiving;
@@ -35,18 +41,22 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, lookup_host};
 
 use crate::consensus::message::Message;
+use crate::log::directory::Directory;
 use crate::log::replicated::members::History;
 use error::StartError;
 use facts::PeerFacts;
-use peers::{Peers, Task};
+use peers::{Peers, Report, Task};
 use security::Guard;
 use settings::{Identity, LinkSettings, PeerHome};
 
 pub(crate) use greeting::Greeted;
+pub(crate) use handshake::Greeted;
+pub(crate) use offer::Offer;
 pub(crate) use peers::Receiver;
 
 /// The links of a node. They end when this is dropped.
@@ -96,6 +106,20 @@ impl Links {
     /// Queues a message for a peer. Drops it without a connection, or without room in the queue.
     pub(crate) fn send(&self, message: Message) {
         self.peers.send(message);
+    }
+
+    /// Sends a peer the snapshot that an `install` message names, from this directory, and then the message. `done` is
+    /// called once, with whether the peer has taken both. It is not called if a newer snapshot to that peer takes the
+    /// place of this one, or if all [end](Self::end_transfers). It must not change the links.
+    pub(crate) fn transfer(&self, message: Message, directory: Arc<Directory>, done: impl FnOnce(bool) + 'static) {
+        self.peers.begin_transfer(message.to, Report::new(done), |peer, report| {
+            Task::spawn(outgoing::serve(Rc::clone(&self.peers), peer, message, directory, report))
+        });
+    }
+
+    /// Ends all transfers of snapshots to peers.
+    pub(crate) fn end_transfers(&self) {
+        self.peers.end_transfers();
     }
 
     /// Returns the state of the link with each peer, ordered by node.

@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use super::facts::{ConnectionRecord, Failures, PeerFacts};
 use super::greeting::{Greeted, Verdict};
 use super::limits::HANDSHAKES_MAX;
+use super::offer::Offer;
 use super::queue::Queue;
 use super::security::Guard;
 use super::settings::{Identity, LinkSettings, PeerHome};
@@ -23,6 +24,9 @@ use crate::log::replicated::types::NodeId;
 pub(crate) trait Receiver {
     /// A message has come from `peer`, which has proved that it is a node of the group.
     fn received(&self, peer: NodeId, message: Message);
+
+    /// A peer offers a snapshot, and waits for the answer. Its message is received once the file has its name.
+    fn offered(&self, offer: Offer);
 
     /// A node has shaken hands, on either of the two connections with it.
     fn greeted(&self, greeted: &Greeted);
@@ -63,6 +67,38 @@ pub(super) struct Peer {
     pub(super) queue: Queue,
     pub(super) sending: ConnectionRecord,
     pub(super) receiving: ConnectionRecord,
+    /// Snapshots to the peer and from it.
+    pub(super) outgoing: ConnectionRecord,
+    pub(super) incoming: ConnectionRecord,
+}
+
+/// Reports the end of a transfer once, however its task ends.
+pub(super) struct Report(Cell<Option<Done>>);
+
+/// Takes whether the peer has taken the snapshot.
+type Done = Box<dyn FnOnce(bool)>;
+
+impl Report {
+    pub(super) fn new(done: impl FnOnce(bool) + 'static) -> Rc<Report> {
+        Rc::new(Report(Cell::new(Some(Box::new(done)))))
+    }
+
+    pub(super) fn end(&self, has_arrived: bool) {
+        if let Some(done) = self.0.take() {
+            done(has_arrived);
+        }
+    }
+
+    /// Reports nothing: a newer transfer has taken the place of this one, and its end is what counts.
+    fn forget(&self) {
+        self.0.take();
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.end(false);
+    }
 }
 
 struct Entry {
@@ -71,6 +107,10 @@ struct Entry {
     _sender: Task,
     /// Reads the newest connection that the peer has dialled.
     reader: Option<(ConnectionId, Task)>,
+    /// Sends the newest snapshot that the peer is to get.
+    outgoing: Option<(Rc<Report>, Task)>,
+    /// Takes the newest snapshot that the peer sends.
+    incoming: Option<(ConnectionId, Task)>,
 }
 
 /// See the module's header.
@@ -115,8 +155,11 @@ impl Peers {
                     queue: Queue::default(),
                     sending: ConnectionRecord::default(),
                     receiving: ConnectionRecord::default(),
+                    outgoing: ConnectionRecord::default(),
+                    incoming: ConnectionRecord::default(),
                 });
-                Entry { peer: Rc::clone(&peer), _sender: sender(peer), reader: None }
+                let (outgoing, incoming) = Default::default();
+                Entry { peer: Rc::clone(&peer), _sender: sender(peer), reader: None, outgoing, incoming }
             });
             entry.peer.birth.set(home.birth);
         }
@@ -138,12 +181,38 @@ impl Peers {
         }
     }
 
+    /// Starts the task of a transfer to a peer, in the place of an older one. Without such a peer the transfer fails.
+    pub(super) fn begin_transfer(
+        &self,
+        to: NodeId,
+        report: Rc<Report>,
+        task: impl FnOnce(Rc<Peer>, Rc<Report>) -> Task,
+    ) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&to) {
+            if let Some((older, _)) = entry.outgoing.take() {
+                older.forget();
+            }
+            entry.outgoing = Some((Rc::clone(&report), task(Rc::clone(&entry.peer), report)));
+        }
+    }
+
+    /// Ends all transfers to peers, and reports nothing.
+    pub(super) fn end_transfers(&self) {
+        for entry in self.entries.borrow_mut().values_mut() {
+            if let Some((report, _)) = entry.outgoing.take() {
+                report.forget();
+            }
+        }
+    }
+
     pub(super) fn facts(&self) -> Vec<PeerFacts> {
         let facts = |entry: &Entry| PeerFacts {
             node: entry.peer.node,
             address: entry.peer.address.clone(),
             sending: entry.peer.sending.facts(),
             receiving: entry.peer.receiving.facts(),
+            outgoing: entry.peer.outgoing.facts(),
+            incoming: entry.peer.incoming.facts(),
             dropped: entry.peer.queue.dropped(),
         };
         self.entries.borrow().values().map(facts).collect()
@@ -167,6 +236,16 @@ impl Peers {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(&node)?;
         entry.reader = Some((id, task));
+        Some(Rc::clone(&entry.peer))
+    }
+
+    /// Makes a connection, whose handshake is over, the one on which `node` sends a snapshot; otherwise as
+    /// [`adopt`](Self::adopt).
+    pub(super) fn adopt_transfer(&self, id: ConnectionId, node: NodeId) -> Option<Rc<Peer>> {
+        let task = self.end_handshake(id)?;
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(&node)?;
+        entry.incoming = Some((id, task));
         Some(Rc::clone(&entry.peer))
     }
 

@@ -12,12 +12,14 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame::FrameReader;
-use super::greeting::Greeted;
-use super::handshake::answer;
+use super::greeting::{Greeted, Purpose};
+use super::handshake::{answer, Greeted};
+use super::incoming;
 use super::limits::ACCEPT_RETRY;
 use super::peers::{ConnectionId, Peer, Peers, Task};
 use super::security::Stream;
 use crate::consensus::codec::decode;
+use crate::consensus::message::Body;
 
 /// Accepts connections for as long as the task lives.
 pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
@@ -27,7 +29,10 @@ pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
                 let peers = Rc::clone(&peers);
                 Task::spawn(async move {
                     match shake_hands(&peers, socket).await {
-                        Ok((stream, greeted)) => serve(&peers, id, &greeted, stream).await,
+                        Ok((stream, greeted, Purpose::Snapshot)) => {
+                            incoming::serve(&peers, id, &greeted, stream).await;
+                        }
+                        Ok((stream, greeted, _)) => serve(&peers, id, &greeted, stream).await,
                         Err(error) => {
                             if peers.failures.add(&error) {
                                 tracing::warn!("{address} can't be received from: {error}");
@@ -48,12 +53,12 @@ pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
     }
 }
 
-async fn shake_hands(peers: &Peers, socket: TcpStream) -> Result<(Stream, Greeted), LinkError> {
+async fn shake_hands(peers: &Peers, socket: TcpStream) -> Result<(Stream, Greeted, Purpose), LinkError> {
     let shake_hands = async {
         socket.set_nodelay(true)?;
         let mut stream = peers.guard.accepted(socket).await?;
-        let greeted = answer(&mut stream, peers).await?;
-        Ok((stream, greeted))
+        let (greeted, purpose) = answer(&mut stream, peers).await?;
+        Ok((stream, greeted, purpose))
     };
     let done = timeout(peers.settings.deadlines.handshake, shake_hands).await;
     done.map_err(|_| LinkError::Late("the handshake"))?
@@ -84,6 +89,10 @@ async fn receive(peers: &Peers, peer: &Peer, stream: &mut Stream) -> Result<Infa
             let (group, message) = decode(payload, peer.node, own)?;
             if group != peers.settings.group {
                 return Err(LinkError::Group(group));
+            }
+            // It would announce a file that has never arrived.
+            if matches!(message.body, Body::Install(_)) {
+                return Err(LinkError::NoSnapshot);
             }
             peers.receiver.received(peer.node, message);
         }

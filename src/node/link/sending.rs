@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame;
-use super::greeting::Greeted;
-use super::handshake::greet;
+use super::greeting::{Greeted, Purpose};
+use super::handshake::{greet, Greeted};
 use super::limits::WRITE_BATCH_BYTES;
 use super::peers::{Peer, Peers};
 use super::security::Stream;
@@ -43,7 +43,8 @@ pub(super) async fn serve(peers: Rc<Peers>, peer: Rc<Peer>) {
 }
 
 async fn connect_and_send(peers: &Peers, peer: &Peer) -> Result<Infallible, LinkError> {
-    let (mut stream, greeted) = connect(peers, peer).await?;
+    let stall = peers.settings.deadlines.stall;
+    let (mut stream, greeted) = connect(peers, peer, Purpose::Messages, stall).await?;
     tracing::info!("node {} ({}) is connected", peer.node, peer.address);
     peer.sending.connected();
     peer.queue.open();
@@ -55,15 +56,21 @@ async fn connect_and_send(peers: &Peers, peer: &Peer) -> Result<Infallible, Link
     ended
 }
 
-async fn connect(peers: &Peers, peer: &Peer) -> Result<(Stream, Greeted), LinkError> {
-    let Deadlines { connect, handshake, stall, .. } = peers.settings.deadlines;
+/// Opens a connection on which no byte may wait longer than `stall` until the other end has it.
+pub(super) async fn connect(
+    peers: &Peers,
+    peer: &Peer,
+    purpose: Purpose,
+    stall: Duration,
+) -> Result<(Stream, Greeted), LinkError> {
+    let Deadlines { connect, handshake, .. } = peers.settings.deadlines;
     let socket = timeout(connect, dial(peers, &peer.address)).await.map_err(|_| LinkError::Late("connecting"))??;
     socket.set_nodelay(true)?;
     // Messages in the system's buffer grow old, too, when the other machine is gone.
     SockRef::from(&socket).set_tcp_user_timeout(Some(stall))?;
     let shake_hands = async {
         let mut stream = peers.guard.dialled(socket, &peer.address).await?;
-        let greeted = greet(&mut stream, peers, peer.node).await?;
+        let greeted = greet(&mut stream, peers, peer.node, purpose).await?;
         Ok((stream, greeted))
     };
     timeout(handshake, shake_hands).await.map_err(|_| LinkError::Late("the handshake"))?
@@ -113,7 +120,11 @@ async fn send(peers: &Peers, peer: &Peer, stream: &mut Stream) -> Result<Infalli
 }
 
 /// Writes all bytes. The deadline is one of each step, so a slow connection is not a stalled one.
-async fn write(stream: &mut Stream, mut bytes: &[u8], stall: Duration) -> Result<(), LinkError> {
+pub(super) async fn write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+    stall: Duration,
+) -> Result<(), LinkError> {
     while !bytes.is_empty() {
         let written = timeout(stall, stream.write(bytes)).await.map_err(|_| LinkError::Stalled)??;
         if written == 0 {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::limits::{
     CONNECT_MAX, HANDSHAKE_MAX, KEEP_ALIVE_EVERY, RETRY_FIRST, RETRY_MAX, SILENCE_MAX, SOUND_AFTER, STALL_MAX,
+    TRANSFER_RETRY, TRANSFER_STALL_MAX,
 };
 use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
@@ -106,6 +107,8 @@ pub(crate) struct Deadlines {
     pub(crate) retry_first: Duration,
     pub(crate) retry_max: Duration,
     pub(crate) sound_after: Duration,
+    pub(crate) transfer_stall: Duration,
+    pub(crate) transfer_retry: Duration,
 }
 
 impl Default for Deadlines {
@@ -119,6 +122,8 @@ impl Default for Deadlines {
             retry_first: RETRY_FIRST,
             retry_max: RETRY_MAX,
             sound_after: SOUND_AFTER,
+            transfer_stall: TRANSFER_STALL_MAX,
+            transfer_retry: TRANSFER_RETRY,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 
-use super::super::greeting::{Greeting, Verdict};
+use super::super::greeting::{Greeting, Purpose, Verdict};
 use super::super::limits::HANDSHAKES_MAX;
 use super::*;
 use crate::base::rng::Rng;
@@ -60,7 +60,8 @@ fn a_greeting_that_comes_byte_by_byte_has_one_deadline() {
         let mut impatient = settings(2);
         impatient.deadlines.handshake = Duration::from_millis(300);
         let two = Node::start(impatient).await;
-        let greeting = Greeting::of(&settings(1), settings(1).identity, node(2), Verdict::Welcome).bytes();
+        let greeting =
+            Greeting::of(&settings(1), settings(1).identity, node(2), Purpose::Messages, Verdict::Welcome).bytes();
         let mut stream = TcpStream::connect(two.address()).await.unwrap();
         let begin = Instant::now();
         for byte in greeting.iter().cycle() {

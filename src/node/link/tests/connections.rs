@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::super::error::StartError;
 use super::super::frame;
-use super::super::greeting::{Greeting, Verdict};
+use super::super::greeting::{Greeting, Purpose, Verdict};
 use super::super::limits::{QUEUED_ENTRIES_MAX_BYTES, QUEUED_SMALL_MAX};
 use super::*;
 use crate::consensus::codec::encode;
@@ -15,7 +15,8 @@ use crate::consensus::codec::encode;
 /// Dials a node as node 1 would, and reads its answer.
 async fn dial_as_node_1(two: &Node) -> TcpStream {
     let mut stream = TcpStream::connect(two.address()).await.unwrap();
-    let greeting = Greeting::of(&settings(1), settings(1).identity, node(2), Verdict::Welcome).bytes();
+    let greeting =
+        Greeting::of(&settings(1), settings(1).identity, node(2), Purpose::Messages, Verdict::Welcome).bytes();
     stream.write_all(&greeting).await.unwrap();
     stream.read_exact(&mut vec![0; greeting.len()]).await.unwrap();
     stream
@@ -24,7 +25,8 @@ async fn dial_as_node_1(two: &Node) -> TcpStream {
 /// Accepts a connection as node 2 would, and answers its greeting.
 async fn accept_as_node_2(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.unwrap();
-    let greeting = Greeting::of(&settings(2), settings(2).identity, node(1), Verdict::Welcome).bytes();
+    let greeting =
+        Greeting::of(&settings(2), settings(2).identity, node(1), Purpose::Messages, Verdict::Welcome).bytes();
     stream.read_exact(&mut vec![0; greeting.len()]).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
     stream
@@ -73,7 +75,7 @@ fn a_node_that_comes_back_is_connected_again() {
         until("a message", || !two.messages().is_empty()).await;
         assert_eq!(two.messages(), [heartbeat(2)]);
         let agreed = Agreed { protocol: 1, log: 1, effects: 1 };
-        let told = one.told.0.take();
+        let told = one.told.told.take();
         let (greeted, told): (Vec<_>, Vec<_>) = told.into_iter().partition(|told| matches!(told, Told::Greeted(..)));
         assert!(greeted.len() >= 2 && greeted.iter().all(|told| *told == Told::Greeted(node(2), agreed)));
         let connected = || Told::Connected(node(2));

@@ -4,10 +4,12 @@
 mod attacks;
 mod connections;
 mod proofs;
+mod transfers;
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
@@ -18,14 +20,16 @@ use tokio::time::timeout;
 use super::settings::{
     Agreed, Deadlines, Identity, LinkSettings, PROTOCOL, PeerHome, Security, VersionRange, Versions,
 };
-use super::{Greeted, Links, Receiver};
+use super::{Greeted, Links, Offer, Receiver};
 use crate::consensus::message::{Body, Message, Round, SentEntry};
+use crate::log::directory::Directory;
 use crate::log::replicated::block::tests::block;
 use crate::log::replicated::entry::Payload;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::tests::{home_of, of_voters};
 use crate::log::replicated::members::{History, MemberChange, Members};
 use crate::log::replicated::types::{GroupId, Index, Link, NodeId, Position, Term};
+use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
@@ -47,7 +51,7 @@ pub(super) fn heartbeat(committed: u64) -> Message {
     message(Body::Heartbeat { committed: Index(committed), round: None })
 }
 
-/// Returns a message of every kind from node 1 to node 2.
+/// Returns a message of every kind from node 1 to node 2, but for the one that follows a snapshot.
 fn every_kind() -> Vec<Message> {
     let place = (Index(7), Term(2));
     let committed = Index(5);
@@ -59,8 +63,6 @@ fn every_kind() -> Vec<Message> {
     ];
     let entries: Vec<_> = payloads.map(|payload| SentEntry { term: Term(2), payload }).into();
     let round = Some(Round { term: Term(3), number: 9 });
-    let at = Position { index: Index(4), term: Term(1), link: Link::default() };
-    let members = Members { learners: vec![node(3)], ..of_voters(&[node(1), node(2)]) };
     let bodies = vec![
         Body::Append { after: place, entries, committed },
         Body::Append { after: place, entries: Vec::new(), committed },
@@ -70,7 +72,6 @@ fn every_kind() -> Vec<Message> {
         Body::Vote { pre: false, granted: true, committed: place },
         Body::Heartbeat { committed, round },
         Body::Heard { committed, round },
-        Body::Install(Mark { at, members, serial: 8 }),
         Body::TakeOver,
     ];
     bodies.into_iter().map(message).collect()
@@ -86,23 +87,35 @@ enum Told {
 }
 
 #[derive(Default)]
-struct Recorder(RefCell<Vec<Told>>);
+struct Recorder {
+    told: RefCell<Vec<Told>>,
+    /// Where offered snapshots go; without one they are refused.
+    directory: RefCell<Option<Arc<Directory>>>,
+}
 
 impl Receiver for Recorder {
     fn received(&self, peer: NodeId, message: Message) {
-        self.0.borrow_mut().push(Told::Message(peer, message));
+        self.told.borrow_mut().push(Told::Message(peer, message));
+    }
+
+    fn offered(&self, offer: Offer) {
+        let directory = self.directory.borrow().clone();
+        let Body::Install(mark) = offer.message.body else { panic!("it has no mark") };
+        let arriving =
+            directory.map(|directory| ArrivingSnapshot::begin(directory, Box::new(|| true), mark, offer.bytes));
+        let _ = offer.answer.send(arriving.ok_or("there is no room here".to_owned()));
     }
 
     fn greeted(&self, greeted: &Greeted) {
-        self.0.borrow_mut().push(Told::Greeted(greeted.node, greeted.agreed));
+        self.told.borrow_mut().push(Told::Greeted(greeted.node, greeted.agreed));
     }
 
     fn connected(&self, peer: NodeId) {
-        self.0.borrow_mut().push(Told::Connected(peer));
+        self.told.borrow_mut().push(Told::Connected(peer));
     }
 
     fn disconnected(&self, peer: NodeId) {
-        self.0.borrow_mut().push(Told::Disconnected(peer));
+        self.told.borrow_mut().push(Told::Disconnected(peer));
     }
 }
 
@@ -146,7 +159,7 @@ impl Node {
     }
 
     fn messages(&self) -> Vec<Message> {
-        let told = self.told.0.borrow();
+        let told = self.told.told.borrow();
         let message = |told: &Told| match told {
             Told::Message(from, message) => {
                 assert_eq!(*from, message.from);
@@ -203,7 +216,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 /// Lets the links work until something is true.
-async fn until(what: &str, is_true: impl Fn() -> bool) {
+async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_true() {
         assert!(begin.elapsed() < PATIENCE, "it did not come to this: {what}");

@@ -22,7 +22,7 @@ fn with(security: Security, number: u64) -> LinkSettings {
     LinkSettings { security, ..settings(number) }
 }
 
-fn secret(folder: &TempDir, name: &str) -> Security {
+pub(super) fn secret(folder: &TempDir, name: &str) -> Security {
     let path = folder.path().join(name);
     write(&path, format!("a secret of node {name}, long enough to be one\n")).unwrap();
     set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -140,8 +140,8 @@ fn a_node_with_another_directory_than_the_one_that_joined_is_refused_by_both_end
         until("both were refused", || !one.failure().is_empty() && !two.failure().is_empty()).await;
         assert!(one.failure().starts_with("refused the connection: the directory"), "{}", one.failure());
         assert!(two.failure().starts_with("the other node refused the connection: the directory"), "{}", two.failure());
-        assert!(one.told.0.borrow().is_empty());
-        assert!(!two.told.0.borrow().contains(&Told::Connected(node(1))));
+        assert!(one.told.told.borrow().is_empty());
+        assert!(!two.told.told.borrow().contains(&Told::Connected(node(1))));
         one.links.set_peers(&[home(2, &two, 2)]);
         until("they are connected", || one.is_connected() && two.is_connected()).await;
     });
