@@ -56,6 +56,19 @@ pub(crate) enum Refusal {
     Fork(Index),
 }
 
+/// Why a node does not want a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unwanted {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("it comes from an earlier term")]
+    Outdated,
+    #[error("everything in it is here already")]
+    Covered,
+    #[error("it does not know this node as a member of the group")]
+    NoMember,
+}
+
 /// Why a change of the members is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChangeRefusal {

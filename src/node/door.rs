@@ -17,6 +17,8 @@ use crate::log::replicated::block::Block;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::MemberChange;
 use crate::log::replicated::types::{NodeId, Term};
+use crate::log::replicated::mark::Mark;
+use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 
 /// What the engine, and operators through it, ask of the node.
 pub(crate) enum Call {
@@ -28,6 +30,8 @@ pub(crate) enum Call {
     Confirm(Round),
     /// The engine has not answered for too long.
     Stuck,
+    /// Begins a snapshot of this node. The engine starts its thread, and hands over its units.
+    Snapshot(Begin, Answer<SnapshotWriter>),
     /// A snapshot of this node is durable.
     SnapshotMade(Mark),
     /// Hands leadership over. The answer is false if that can't be done now.

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::door::{Call, Door};
@@ -17,7 +17,7 @@ use super::error::NodeError;
 use super::founding::Founding;
 use super::link::settings::{Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
 use super::link::{Greeted, Links, Offer, Receiver};
-use super::turns::Turns;
+use super::turns::{Arrived, Turns};
 use crate::base::clock::Clock;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
@@ -34,7 +34,7 @@ use crate::log::replicated::members::{History, Home, Members};
 use crate::log::replicated::recovery::{EntryRecovery, newest_snapshot};
 use crate::log::replicated::types::{GroupId, NodeId};
 use crate::log::replicated::write::Recovered;
-use crate::log::snapshot::writer::{Begin, Sizes};
+use crate::log::snapshot::writer::{Begin, Sizes, remove_older};
 
 /// Threads that look up names of hosts for the node.
 const LOOKUP_THREADS_MAX: usize = 4;
@@ -108,19 +108,22 @@ impl Drop for NodeThread {
 
 /// What the links have brought since the last turn.
 struct Inbox {
-    received: RefCell<Vec<(NodeId, Message)>>,
+    arrived: RefCell<Arrived>,
+    offers: RefCell<Vec<Offer>>,
     greeted: RefCell<Vec<Greeted>>,
     wake: Arc<Notify>,
 }
 
 impl Receiver for Inbox {
     fn received(&self, peer: NodeId, message: Message) {
-        self.received.borrow_mut().push((peer, message));
+        self.arrived.borrow_mut().messages.push((peer, message));
         self.wake.notify_one();
     }
 
-    // Without an answer, the peer is refused.
-    fn offered(&self, _: Offer) {}
+    fn offered(&self, offer: Offer) {
+        self.offers.borrow_mut().push(offer);
+        self.wake.notify_one();
+    }
 
     fn greeted(&self, greeted: &Greeted) {
         self.greeted.borrow_mut().push(*greeted);
@@ -145,7 +148,8 @@ struct Node<'a> {
 async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>) -> Result<(), NodeError> {
     let newest = newest_snapshot(&directory)?;
     let wake = door.wake_node();
-    let inbox = Inbox { received: RefCell::default(), greeted: RefCell::default(), wake: Arc::clone(&wake) };
+    let (arrived, offers, greeted) = Default::default();
+    let inbox = Inbox { arrived, offers, greeted, wake: Arc::clone(&wake) };
     let inbox = Rc::new(inbox);
     let history = newest.as_ref().map_or(History::UNKNOWN, |mark| mark.members.history);
     let links = LinkSettings {
@@ -247,7 +251,8 @@ impl Node<'_> {
                 }
             }
             // Others may be further already. They repeat what matters.
-            self.inbox.received.borrow_mut().clear();
+            self.inbox.arrived.take();
+            self.inbox.offers.take();
             if self.door.take_calls().iter().any(|call| matches!(call, Call::Stop)) {
                 return Ok(None);
             }
@@ -273,7 +278,12 @@ impl Node<'_> {
         // A lease counts on it that a node never makes up for ticks that it has missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let done = turns.turn(mem::take(&mut *self.inbox.received.borrow_mut()))?;
+            for Offer { message, bytes, answer } in self.inbox.offers.take() {
+                let judged = turns.offered(message.from, &message, bytes);
+                // The connection may have ended meanwhile.
+                let _ = answer.send(judged.map_err(|unwanted| unwanted.to_string()));
+            }
+            let done = turns.turn(self.inbox.arrived.take())?;
             self.inbox.greeted.borrow_mut().clear();
             if *turns.members() != members {
                 members = turns.members().clone();
@@ -282,6 +292,18 @@ impl Node<'_> {
             }
             for message in done.messages {
                 self.links.send(message);
+            }
+            if !turns.leads() {
+                // Only a leader's snapshots are taken, and the next leader sends its own.
+                self.links.end_transfers();
+            }
+            for message in done.streams {
+                self.transfer(message);
+            }
+            if let Some(lsn) = done.outdated {
+                let directory = Arc::clone(&self.directory);
+                // To remove a long file takes a while.
+                drop(spawn_blocking(move || remove_older(&directory, lsn)));
             }
             for (peer, refusal) in done.refused {
                 warn_of(peer, refusal, &mut refusals);
@@ -295,6 +317,15 @@ impl Node<'_> {
                 () = self.wake.notified() => {}
             }
         }
+    }
+
+    /// Sends a snapshot. Its end is told in a later turn.
+    fn transfer(&self, message: Message) {
+        let (to, inbox) = (message.to, Rc::clone(&self.inbox));
+        self.links.transfer(message, Arc::clone(&self.directory), move |has_arrived| {
+            inbox.arrived.borrow_mut().reports.push((to, has_arrived));
+            inbox.wake.notify_one();
+        });
     }
 }
 

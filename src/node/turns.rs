@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use super::door::{Call, Door};
 use super::error::NodeError;
+use crate::base::lsn::Lsn;
 use crate::consensus::core::Core;
-use crate::consensus::message::Message;
-use crate::consensus::output::{Output, Refusal};
+use crate::consensus::message::{Body, Message};
+use crate::consensus::output::{Order, Output, Refusal, Unwanted};
 use crate::log::group_commit::State;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Index, NodeId};
+use crate::log::replicated::mark::Mark;
+use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 /// See the module's header.
 pub(crate) struct Turns {
@@ -25,12 +28,36 @@ pub(crate) struct Turns {
     keep_bytes: u64,
     /// The last entry that a snapshot of this node covers.
     covered: Index,
+    /// The newest snapshot of another node, until the log and the engine have it.
+    installing: Option<Installing>,
+    /// The orders up to this number are followed.
+    handled: u64,
+}
+
+/// A snapshot that takes the place of everything.
+struct Installing {
+    lsn: Lsn,
+    /// The write that begins the log behind it, and the order by which the engine loads it.
+    write: u64,
+    order: u64,
+}
+
+/// What has arrived for a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    pub(crate) messages: Vec<(NodeId, Message)>,
+    /// The transfers of snapshots that have ended: to which node, and whether it has taken the snapshot.
+    pub(crate) reports: Vec<(NodeId, bool)>,
 }
 
 /// What a turn leaves to its caller.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) messages: Vec<Message>,
+    /// Snapshots to send, each with the message that follows it.
+    pub(crate) streams: Vec<Message>,
+    /// Snapshots before this Lsn are needed no more.
+    pub(crate) outdated: Option<Lsn>,
     /// Messages that were refused, each with the node that sent it.
     pub(crate) refused: Vec<(NodeId, Refusal)>,
     /// The engine has asked for the end.
@@ -40,7 +67,7 @@ pub(crate) struct Done {
 impl Turns {
     /// Continues with a core whose newest snapshot is `snapshot`, and with its log.
     pub(crate) fn new(core: Core, log: EntryLog, door: Arc<Door>, snapshot: &Mark, keep_bytes: u64) -> Turns {
-        Turns { core, log, door, keep_bytes, covered: snapshot.at.index }
+        Turns { core, log, door, keep_bytes, covered: snapshot.at.index, installing: None, handled: 0 }
     }
 
     /// Returns the members of the group, as this node knows them.
@@ -48,13 +75,42 @@ impl Turns {
         self.core.members()
     }
 
+    /// Judges a snapshot of so many bytes that a peer offers. Returns what its file is written to. Once that has its
+    /// name, the message is due.
+    pub(crate) fn offered(
+        &mut self,
+        peer: NodeId,
+        message: &Message,
+        bytes: u64,
+    ) -> Result<ArrivingSnapshot, Unwanted> {
+        match (self.core.wants(peer, message), &message.body) {
+            (Ok(()), Body::Install(mark)) => Ok(self.log.arriving(mark.clone(), bytes)),
+            (Ok(()), _) => Err(Refusal::Malformed.into()),
+            (Err(unwanted), _) => {
+                if unwanted == Unwanted::Covered {
+                    // The core tells the leader what is here, which needs no file.
+                    let _ = self.core.receive(peer, message.clone(), self.door.now());
+                }
+                Err(unwanted)
+            }
+        }
+    }
+
+    /// Whether this node leads its group, as far as it knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.core.leads()
+    }
+
     /// Takes everything that has arrived, then the time. The writes and the news are on their way when this returns;
-    /// the messages are the caller's to send.
-    pub(crate) fn turn(&mut self, received: Vec<(NodeId, Message)>) -> Result<Done, NodeError> {
+    /// the messages and the snapshots are the caller's to send.
+    pub(crate) fn turn(&mut self, arrived: Arrived) -> Result<Done, NodeError> {
         let mut done = Done::default();
         let now = self.door.now();
         self.core.persisted(self.log.durable());
-        for (peer, message) in received {
+        for (to, has_arrived) in arrived.reports {
+            self.core.reported(to, has_arrived);
+        }
+        for (peer, message) in arrived.messages {
             if let Err(refusal) = self.core.receive(peer, message, now) {
                 done.refused.push((peer, refusal));
             }
@@ -64,6 +120,7 @@ impl Turns {
         }
         self.core.time(self.door.now());
         self.follow(&mut done);
+        done.outdated = self.take_outdated();
         match (self.log.state(), self.log.failure()) {
             (State::Poisoned, Some(failure)) => Err(NodeError::Failed(failure.to_string())),
             _ => Ok(done),
@@ -74,9 +131,13 @@ impl Turns {
     fn take_call(&mut self, call: Call, now: Duration) -> bool {
         match call {
             Call::Propose(block) => self.core.propose(block),
-            Call::Handled(number) => self.core.handled(number),
+            Call::Handled(number) => {
+                self.handled = self.handled.max(number);
+                self.core.handled(number);
+            }
             Call::Confirm(round) => self.core.confirm(round, now),
             Call::Stuck => self.core.engine_is_stuck(),
+            Call::Snapshot(begin, answer) => answer(self.log.snapshot(begin)),
             Call::SnapshotMade(mark) => self.keep(mark),
             Call::Transfer(to, answer) => answer(self.core.transfer(to)),
             Call::Change(term, change, answer) => answer(self.core.change(term, change)),
@@ -99,12 +160,14 @@ impl Turns {
             self.core.take_output();
         self.door.set_lease(lease_until);
         done.messages = messages;
+        done.streams = streams;
         for write in writes {
+            if let Some(mark) = &write.install {
+                let loads = |order: &Order| matches!(order, Order::Load(loaded) if loaded == mark);
+                let order = orders.iter().rfind(|(_, order)| loads(order)).map_or(u64::MAX, |(number, _)| *number);
+                self.installing = Some(Installing { lsn: mark.at.link.lsn, write: write.number, order });
+            }
             self.log.write(write);
-        }
-        for stream in streams {
-            // There is no way for snapshots to travel yet; the core tries again.
-            self.core.reported(stream.to, false);
         }
         if !orders.is_empty() || committed.is_some() || confirmed.is_some() || wants_snapshot {
             self.door.tell(|news| {
@@ -114,6 +177,15 @@ impl Turns {
                 news.wants_snapshot |= wants_snapshot;
             });
         }
+    }
+
+    /// Returns the Lsn of a snapshot of another node once this node needs no older one. Until the log begins behind it,
+    /// a crash may leave the old log, which goes with an older snapshot; and the engine may have that one open until it
+    /// has loaded the newer.
+    fn take_outdated(&mut self) -> Option<Lsn> {
+        let durable = self.log.durable();
+        let is_done = |of: &mut Installing| of.write <= durable && of.order <= self.handled;
+        self.installing.take_if(is_done).map(|of| of.lsn)
     }
 
     /// Ends the log cleanly.

@@ -52,7 +52,7 @@ use super::limits::{
 };
 use super::logger::logger;
 use super::message::{Body, Message, Round};
-use super::output::{Output, Refusal, Settings, StartError, Why};
+use super::output::{Output, Refusal, Settings, StartError, Unwanted, Why};
 use super::reign::Reign;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -243,6 +243,22 @@ impl Core {
         let _ = self.raft.step(message.foreign());
         self.after_step();
         Ok(())
+    }
+
+    /// Judges a snapshot that a peer offers by the message that would follow it. A file that has got its name counts at
+    /// the next start, whatever becomes of the message, so it is judged before.
+    pub(crate) fn wants(&self, peer: NodeId, message: &Message) -> Result<(), Unwanted> {
+        if message.from != peer || message.to != self.id || message.term == Term(0) {
+            return Err(Refusal::Address.into());
+        }
+        self.check(message)?;
+        match &message.body {
+            Body::Install(_) if message.term < self.term() => Err(Unwanted::Outdated),
+            Body::Install(mark) if mark.at.index <= self.committed() => Err(Unwanted::Covered),
+            Body::Install(mark) if !mark.members.contains(self.id) => Err(Unwanted::NoMember),
+            Body::Install(_) => Ok(()),
+            _ => Err(Refusal::Malformed.into()),
+        }
     }
 
     /// Takes the next block of the engine's reign. A block that can't be taken is dropped and ends its reign.

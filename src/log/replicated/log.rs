@@ -5,12 +5,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::types::Index;
+use super::types::{Index, Mark};
 use super::write::Write;
 use super::writer::EntryWriter;
 use crate::log::appender::Stop;
 use crate::log::group_commit::State;
 use crate::log::shared::{Failure, Shared};
+use crate::log::snapshot::arriving::ArrivingSnapshot;
 use crate::log::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use crate::log::threads::Threads;
 
@@ -143,14 +144,23 @@ impl EntryLog {
 
     /// Begins a snapshot beside this log. It is abandoned while the log lacks space or has failed.
     pub(crate) fn snapshot(&self, begin: Begin) -> SnapshotWriter {
-        let shared = Arc::clone(&self.shared);
         // The log is kept for followers, so the snapshot does not cut it.
-        let beside = LogBeside { is_well: Box::new(move || shared.is_well()), cut: Box::new(|_| {}) };
+        let beside = LogBeside { is_well: self.is_well(), cut: Box::new(|_| {}) };
         SnapshotWriter::begin(Arc::clone(&self.shared.directory), beside, begin)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Begins to take a snapshot of another node, of so many bytes. It fails while the log lacks space or has failed.
+    pub(crate) fn arriving(&self, mark: Mark, bytes: u64) -> ArrivingSnapshot {
+        ArrivingSnapshot::begin(Arc::clone(&self.shared.directory), self.is_well(), mark, bytes)
+    }
+
+    fn is_well(&self) -> Box<dyn Fn() -> bool + Send> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.is_well())
     }
 
     /// Whether the log has a segment to write to: a start may have found no space for one.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,17 +23,23 @@ use crate::log::identity::Owner;
 use crate::log::platform::Platform;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::types::{GroupId, Link, NodeId, Position, Term};
+use crate::log::replicated::members::{Home, MemberChange, Members};
+use crate::base::node_address::NodeAddress;
+use crate::log::replicated::mark::Mark;
+use crate::log::snapshot::reader::SnapshotReader;
+use crate::log::snapshot::writer::{Begin, Sizes, SnapshotWriter};
 use crate::node::door::{Answer, Call, Door, News};
 use crate::node::error::NodeError;
 use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use crate::node::thread::{NodeSettings, NodeThread};
 
 /// Executes blocks of one unit while it leads, and applies what is committed.
-#[derive(Default)]
 struct Engine {
+    directory: Arc<Directory>,
     /// The committed units.
     units: Vec<Vec<u8>>,
     position: Position,
+    members: Members,
     reign: Option<Term>,
     /// The end of what was executed.
     executed: Link,
@@ -41,17 +47,78 @@ struct Engine {
     committed: Lsn,
     confirmed: Option<Round>,
     orders: Vec<Order>,
+    /// Whether a snapshot is wanted, and the one under way.
+    wants_snapshot: bool,
+    snapshot: Arc<Mutex<Option<SnapshotWriter>>>,
 }
 
 impl Engine {
+    /// Begins with the data of a snapshot; one without a number stands for no data.
+    fn load(directory: Arc<Directory>, mark: &Mark) -> Engine {
+        let mut units: Vec<Vec<u8>> = Vec::new();
+        if mark.serial != 0 {
+            let mut reader = SnapshotReader::open(&directory, mark.at.link.lsn).unwrap();
+            assert_eq!(reader.end().mark.as_ref(), Some(mark));
+            while reader.advance().unwrap() {
+                units.extend(reader.units().map(|unit| unit.effects.to_vec()));
+            }
+        }
+        Engine {
+            directory,
+            units,
+            position: mark.at,
+            members: mark.members.clone(),
+            reign: None,
+            executed: Link::default(),
+            unconfirmed: VecDeque::new(),
+            committed: Lsn::NONE,
+            confirmed: None,
+            orders: Vec::new(),
+            wants_snapshot: false,
+            snapshot: Arc::default(),
+        }
+    }
+
+    /// Goes on with a snapshot, or begins one that is wanted.
+    fn save(&mut self, door: &Door) {
+        let mut under_way = self.snapshot.lock().unwrap();
+        match under_way.as_ref().map(SnapshotWriter::outcome) {
+            Some(None) => {}
+            Some(Some(outcome)) => {
+                *under_way = None;
+                door.call(Call::SnapshotMade(outcome.unwrap().end.mark.unwrap()));
+            }
+            None if self.wants_snapshot => {
+                self.wants_snapshot = false;
+                let units: Vec<u8> = self.units.iter().flat_map(|unit| encoded(unit)).collect();
+                let (count, at, members) = (self.units.len() as u32, self.position, self.members.clone());
+                let begin = Begin {
+                    serial: Rng::from_entropy().next_u64().max(1),
+                    time_ms: 1,
+                    sizes: Sizes::default(),
+                    notify: Box::new(|| {}),
+                };
+                let place = Arc::clone(&self.snapshot);
+                let begun = move |mut writer: SnapshotWriter| {
+                    writer.start().unwrap();
+                    writer.push(units, count);
+                    writer.finish_at(at, members, 1);
+                    *place.lock().unwrap() = Some(writer);
+                };
+                door.call(Call::Snapshot(begin, Box::new(begun)));
+            }
+            None => {}
+        }
+    }
+
     /// Returns the number of own units that are committed now.
     fn follow(&mut self, news: &News) -> usize {
         for (_, order) in &news.orders {
             self.orders.push(order.clone());
             match order {
                 Order::Load(mark) => {
-                    assert_eq!(mark.at.link.lsn, Lsn::NONE, "there are no other snapshots");
-                    *self = Engine { position: mark.at, orders: std::mem::take(&mut self.orders), ..Engine::default() };
+                    let orders = std::mem::take(&mut self.orders);
+                    *self = Engine { orders, ..Engine::load(Arc::clone(&self.directory), mark) };
                 }
                 Order::Apply { at, block } => {
                     if let Some(own) = self.unconfirmed.pop_front() {
@@ -61,7 +128,7 @@ impl Engine {
                     self.units.extend(block.units().map(|unit| unit.effects.to_vec()));
                     self.position = *at;
                 }
-                Order::Members { at, .. } => self.position = *at,
+                Order::Members { at, members } => (self.position, self.members) = (*at, members.clone()),
                 Order::Lead(term) => {
                     assert!(self.unconfirmed.is_empty());
                     (self.reign, self.executed) = (Some(*term), self.position.link);
@@ -82,13 +149,16 @@ impl Engine {
     fn execute(&mut self, unit: &str) -> Option<Block> {
         let reign = self.reign?;
         let mut body = vec![0; BLOCK_HEAD_BYTES];
-        body.extend(unit_head(1, 1, unit.len() as u32));
-        body.extend(unit.as_bytes());
+        body.extend(encoded(unit.as_bytes()));
         let block = Block::seal(body, reign, self.executed, 1, 0).unwrap();
         self.executed = block.link();
         self.unconfirmed.push_back(block.clone());
         Some(block)
     }
+}
+
+fn encoded(unit: &[u8]) -> Vec<u8> {
+    [&unit_head(1, 1, unit.len() as u32)[..], unit].concat()
 }
 
 /// A node that runs.
@@ -102,7 +172,9 @@ struct Server {
 /// See the module's header.
 pub(super) struct Group {
     folder: TempDir,
-    addresses: BTreeMap<NodeId, NodeAddress>,
+    /// Distinguishes the hosts of the group.
+    number: u64,
+    founders: u64,
     servers: BTreeMap<u64, Server>,
     /// Units that clients were told of as done.
     pub(super) acknowledged: usize,
@@ -113,12 +185,15 @@ static GROUPS: AtomicU8 = AtomicU8::new(1);
 
 impl Group {
     pub(super) fn new(founders: u64) -> Group {
+        let number = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::tempdir().unwrap();
+        Group { folder, number, founders, servers: BTreeMap::new(), acknowledged: 0 }
+    }
+
+    fn address(&self, number: u64) -> NodeAddress {
         let [.., high, low] = std::process::id().to_be_bytes();
-        let group = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
-        let host = |number| format!("127.{high}.{low}.{}", group * 8 + number);
-        let address = |number| NodeAddress::new(&host(number), 6379, 16379).unwrap();
-        let addresses = (1..=founders).map(|number| (node(number), address(number))).collect();
-        Group { folder: tempfile::tempdir().unwrap(), addresses, servers: BTreeMap::new(), acknowledged: 0 }
+        let host = format!("127.{high}.{low}.{}", self.number * 8 + number);
+        NodeAddress::new(&host, 6379, 16379).unwrap()
     }
 
     fn directory(&self, number: u64) -> PathBuf {
@@ -135,14 +210,15 @@ impl Group {
         };
         let directory =
             Directory::open_as(owner, Arc::clone(&platform.disk), &self.directory(number), DirectoryId::new(id));
+        let directory = Arc::new(directory.unwrap());
         let one = VersionRange { oldest: 1, newest: 1 };
-        let address = self.addresses[&node(number)].clone();
+        let address = self.address(number);
         let settings = NodeSettings {
             group: GroupId(0),
             node: node(number),
             listen: address.for_nodes(),
             address,
-            founders: self.addresses.clone(),
+            founders: (1..=self.founders).map(|number| (node(number), self.address(number))).collect(),
             security: Security::Plain,
             deadlines: Deadlines::default(),
             versions: Versions { protocol: PROTOCOL, log: one, effects: one },
@@ -151,9 +227,9 @@ impl Group {
             platform,
         };
         let door = Arc::new(Door::new(Box::new(|| {})));
-        let directory = Arc::new(directory.unwrap());
+        let engine = Engine::load(Arc::clone(&directory), &Mark::default());
         let thread = NodeThread::start(settings, directory, Arc::clone(&door)).unwrap();
-        let server = Server { _thread: thread, door, engine: Engine::default(), failure: None };
+        let server = Server { _thread: thread, door, engine, failure: None };
         assert!(self.servers.insert(number, server).is_none());
     }
 
@@ -173,6 +249,8 @@ impl Group {
             if let Some((last, _)) = news.orders.last() {
                 server.door.call(Call::Handled(*last));
             }
+            server.engine.wants_snapshot |= news.wants_snapshot;
+            server.engine.save(&server.door);
             server.failure = server.failure.take().or(news.failure);
         }
     }
@@ -226,6 +304,51 @@ impl Group {
         let (sender, receiver) = channel();
         self.door(number).call(call(Box::new(move |answer| sender.send(answer).unwrap())));
         receiver.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// Changes the members, as soon as the leader takes the change.
+    pub(super) fn change(&mut self, change: &MemberChange) {
+        let begin = Instant::now();
+        loop {
+            let leader = self.until_led();
+            let term = self.term_of(leader).unwrap();
+            match self.ask(leader, |answer| Call::Change(term, change.clone(), answer)) {
+                Ok(()) => return,
+                Err(refusal) => assert!(begin.elapsed() < Duration::from_secs(60), "{change:?}: {refusal}"),
+            }
+            self.run_for(Duration::from_millis(20));
+        }
+    }
+
+    /// Returns where a node is, and which directory it has.
+    pub(super) fn home(&self, number: u64) -> Home {
+        Home { address: self.address(number), birth: self.servers[&number].engine.directory.id().birth() }
+    }
+
+    /// Makes a snapshot of a node, and gives up the log before it.
+    pub(super) fn save(&mut self, number: u64) {
+        let before = self.snapshots(number);
+        self.servers.get_mut(&number).unwrap().engine.wants_snapshot = true;
+        self.until("the snapshot is there", |group| group.snapshots(number) != before);
+        self.until("it is known", |group| group.servers[&number].engine.snapshot.lock().unwrap().is_none());
+    }
+
+    /// Returns the Lsns of the snapshots in the directory of a node.
+    pub(super) fn snapshots(&self, number: u64) -> Vec<Lsn> {
+        self.servers[&number].engine.directory.snapshots().unwrap()
+    }
+
+    /// Whether a snapshot is being written in the directory of a node.
+    pub(super) fn has_unfinished_snapshot(&self, number: u64) -> bool {
+        let mut files = std::fs::read_dir(self.directory(number)).unwrap();
+        files.any(|file| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            name.starts_with("snapshot") && name.ends_with(".tmp")
+        })
+    }
+
+    pub(super) fn members_of(&self, number: u64) -> &Members {
+        &self.servers[&number].engine.members
     }
 
     pub(super) fn door(&self, number: u64) -> &Door {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use self::group::Group;
 use super::door::Call;
 use super::error::NodeError;
+use crate::base::rng::Rng;
 use crate::consensus::message::Round;
 use crate::consensus::output::{ChangeRefusal, Order, Why};
 use crate::log::replicated::members::MemberChange;
@@ -97,6 +98,19 @@ fn leadership_is_handed_over_on_request() {
 }
 
 #[test]
+fn a_leader_whose_engine_is_stuck_hands_over() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 5);
+    group.door(leader).call(Call::Stuck);
+    let is_deposed = |order: &Order| matches!(order, Order::Deposed { why: Why::Stuck, .. });
+    group.until("it is deposed", |group| group.orders_of(leader).iter().any(is_deposed));
+    let next = group.until_led();
+    group.propose_and_wait(next, 5);
+}
+
+#[test]
 fn rounds_are_confirmed_and_give_a_lease() {
     let mut group = Group::new(3);
     (1..=3).for_each(|number| group.start(number));
@@ -151,4 +165,84 @@ fn a_node_that_has_lost_its_directory_is_not_taken_back_under_its_number() {
     assert!(matches!(failure, NodeError::TooLate(_)), "{failure}");
     let leader = group.until_led();
     group.propose_and_wait(leader, 5);
+}
+
+#[test]
+fn a_node_joins_by_a_snapshot_and_makes_up_for_one_that_stops() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 50);
+    group.start(4);
+    group.run_for(Duration::from_millis(300));
+    assert_eq!(group.units(4), 0, "nobody has added it");
+    group.change(&MemberChange::AddLearner(node(4), group.home(4)));
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 20);
+    group.until("it has all units", |group| group.units(4) == 70);
+    group.change(&MemberChange::Promote(node(4)));
+    group.until("it is a voter", |group| group.members_of(4).voters.len() == 4);
+    let others: Vec<u64> = (1..=3).filter(|number| *number != group.until_led()).collect();
+    group.stop(others[0]);
+    group.change(&MemberChange::Remove(node(others[0])));
+    let leader = group.until_led();
+    group.until("there are three", |group| group.members_of(leader).voters.len() == 3);
+    group.stop(others[1]);
+    let leader = group.until_led();
+    group.propose_and_wait(leader, 20);
+    group.until("it has all units", |group| group.units(4) == 90);
+    group.check_that_all_agree();
+    // It comes back from its own files.
+    group.stop(4);
+    group.start(4);
+    group.until("it has all units again", |group| group.units(4) == 90);
+}
+
+#[test]
+fn a_node_that_was_away_while_the_log_was_cut_comes_back_by_a_snapshot() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    let away = leader % 3 + 1;
+    group.propose_and_wait(leader, 10);
+    group.stop(away);
+    for round in 1..=3 {
+        let leader = group.until_led();
+        group.propose_and_wait(leader, 30);
+        (1..=3).filter(|number| *number != away).for_each(|number| group.save(number));
+        let leader = group.until_led();
+        group.propose_and_wait(leader, 10);
+        group.start(away);
+        let units = 10 + 40 * round;
+        group.until("it has all units", |group| group.units(away) == units);
+        let loads = group.orders_of(away).iter().filter(|order| matches!(order, Order::Load(_))).count();
+        assert_eq!(loads, 2, "its own snapshot, then that of the leader");
+        group.until("older snapshots are removed", |group| group.snapshots(away).len() == 1);
+        group.check_that_all_agree();
+        group.stop(away);
+    }
+    group.start(away);
+    group.until("it has all units", |group| group.units(away) == 130);
+}
+
+#[test]
+fn a_node_that_stops_while_a_snapshot_arrives_gets_it_when_it_is_back() {
+    let mut group = Group::new(3);
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    let away = leader % 3 + 1;
+    group.propose_and_wait(leader, 10);
+    group.stop(away);
+    let mut rng = Rng::seeded(1);
+    let long: String = (0..1 << 20).map(|_| char::from(b'0' + rng.below(64) as u8)).collect();
+    (0..16).for_each(|_| group.propose(leader, &long));
+    group.until("the long units are committed", |group| group.acknowledged >= 26);
+    group.save(leader);
+    group.start(away);
+    group.until("the snapshot is on its way", |group| group.has_unfinished_snapshot(away));
+    group.stop(away);
+    group.start(away);
+    group.until("it has all units", |group| group.units(away) == 26);
+    assert!(!group.has_unfinished_snapshot(away));
+    group.check_that_all_agree();
 }

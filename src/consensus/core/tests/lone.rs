@@ -197,6 +197,36 @@ fn a_node_that_learns_of_its_removal_as_a_leader_steps_down() {
     }
 }
 
+#[test]
+fn a_snapshot_is_judged_before_its_file_counts() {
+    let mut lone = Lone::new(2, &[1, 2, 3]);
+    let mut link = Link::default();
+    let entries = blocks(2, 3, &mut link);
+    lone.get(1, 2, Body::Append { after: (Index(1), Term(1)), entries, committed: Index(3) });
+    lone.write_all();
+    let judged = |lone: &Lone, from: u64, term: u64, body: Body| {
+        let message = Message { from: node(from), to: node(2), term: Term(term), body };
+        lone.core.wants(node(1), &message)
+    };
+    let install = |index, term, voters: &[u64]| {
+        let voters: Vec<NodeId> = voters.iter().map(|id| node(*id)).collect();
+        let at = Position { index: Index(index), term: Term(term), link: Link::default() };
+        Body::Install(Mark { at, members: of_voters(&voters), serial: 1 })
+    };
+    let all = [1, 2, 3];
+    assert_eq!(judged(&lone, 1, 2, install(9, 2, &all)), Ok(()));
+    assert_eq!(judged(&lone, 1, 1, install(9, 1, &all)), Err(Unwanted::Outdated));
+    assert_eq!(judged(&lone, 1, 2, install(3, 2, &all)), Err(Unwanted::Covered));
+    assert_eq!(judged(&lone, 1, 2, install(9, 2, &[1, 3])), Err(Unwanted::NoMember));
+    assert_eq!(judged(&lone, 3, 2, install(9, 2, &all)), Err(Refusal::Address.into()));
+    assert_eq!(judged(&lone, 1, 2, install(9, 3, &all)), Err(Refusal::Malformed.into()));
+    assert_eq!(judged(&lone, 1, 2, install(3, 1, &all)), Err(Refusal::Fork(Index(3)).into()));
+    assert_eq!(judged(&lone, 1, 2, Body::TakeOver), Err(Refusal::Malformed.into()));
+    // Nothing has become of it.
+    lone.drain();
+    assert!(lone.unwritten.is_empty());
+}
+
 /// Entries of an old write come back behind a snapshot, while all writes are on their way.
 #[test]
 fn a_late_write_does_not_vouch_for_entries_that_came_back_after_it() {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::super::limits::{MEMORY_BYTES, PROMOTE_LAG_MAX};
 use super::super::message::SentEntry;
-use super::super::output::{ChangeRefusal, Order};
+use super::super::output::{ChangeRefusal, Order, Unwanted};
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::tests::block;
