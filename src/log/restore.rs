@@ -5,7 +5,6 @@
 //! between the end of a snapshot and the cut leaves such files behind. Only then is a snapshot read twice, because
 //! applied units can't be taken back.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +12,6 @@ use super::block::{Block, Units};
 use super::directory::Directory;
 use super::disk::Clock;
 use super::error::LogError;
-use super::follow::TRIES;
 use super::group_commit::{Log, Options};
 use super::scan::{End, Passed, Recovery};
 use super::snapshot::reader::SnapshotReader;
@@ -106,16 +104,9 @@ impl Restore {
     /// newer snapshot is read, and nothing behind it.
     pub(crate) fn open_until(directory: impl Into<Arc<Directory>>, until: Lsn) -> Result<Restore, LogError> {
         let directory = directory.into();
-        let mut tries = 0..TRIES;
-        loop {
-            let mut snapshots = directory.snapshots()?;
-            snapshots.retain(|lsn| *lsn <= until);
-            match Restore::choose(Arc::clone(&directory), snapshots, until, None) {
-                // A segment or a snapshot was removed while it was looked for.
-                Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries.next().is_some() => {}
-                opened => return opened,
-            }
-        }
+        let mut snapshots = directory.snapshots()?;
+        snapshots.retain(|lsn| *lsn <= until);
+        Restore::choose(directory, snapshots, until, None)
     }
 
     /// Chooses the newest of these snapshots, given oldest first, that is not obviously damaged, or none if all are.

@@ -17,7 +17,6 @@ use crate::log::replicated::block::Block;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::MemberChange;
 use crate::log::replicated::types::{NodeId, Term};
-use crate::log::replicated::mark::Mark;
 use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 
 /// What the engine, and operators through it, ask of the node.

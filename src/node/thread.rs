@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::{LocalSet, spawn_blocking};
+use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::door::{Call, Door};
@@ -22,7 +22,8 @@ use crate::base::clock::Clock;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::consensus::core::Core;
-use crate::consensus::limits::TICK;
+use crate::consensus::fetch::{Fetch, Fetcher};
+use crate::consensus::limits::{MEMORY_BYTES, TICK};
 use crate::consensus::message::Message;
 use crate::consensus::output::{Refusal, Settings};
 use crate::log::directory::Directory;
@@ -268,10 +269,15 @@ impl Node<'_> {
     /// Takes turns until the node is told to stop.
     async fn serve(&self, recovered: Recovered, log: EntryLog, door: Arc<Door>) -> Result<(), NodeError> {
         let snapshot = recovered.snapshot.clone();
-        let settings =
-            Settings { seed: Rng::from_entropy().next_u64(), disk_stuck_after: self.settings.disk_stuck_after };
+        let settings = Settings {
+            seed: Rng::from_entropy().next_u64(),
+            disk_stuck_after: self.settings.disk_stuck_after,
+            memory_bytes: MEMORY_BYTES,
+        };
         let core = Core::new(self.settings.node, recovered, settings, door.now())?;
-        let mut turns = Turns::new(core, log, door, &snapshot, self.settings.keep_bytes);
+        let log = Arc::new(log);
+        let fetcher = Arc::<Mutex<Fetcher>>::default();
+        let mut turns = Turns::new(core, Arc::clone(&log), door, &snapshot, self.settings.keep_bytes);
         let mut members = Members::default();
         let mut refusals = BTreeMap::new();
         let mut ticks = interval(TICK);
@@ -300,6 +306,9 @@ impl Node<'_> {
             for message in done.streams {
                 self.transfer(message);
             }
+            for fetch in done.fetches {
+                self.fetch(fetch, Arc::clone(&log), Arc::clone(&fetcher));
+            }
             if let Some(lsn) = done.outdated {
                 let directory = Arc::clone(&self.directory);
                 // To remove a long file takes a while.
@@ -309,6 +318,7 @@ impl Node<'_> {
                 warn_of(peer, refusal, &mut refusals);
             }
             if done.stops {
+                drop(log);
                 turns.close();
                 return Ok(());
             }
@@ -317,6 +327,18 @@ impl Node<'_> {
                 () = self.wake.notified() => {}
             }
         }
+    }
+
+    /// Reads entries from the files, on another thread. A later turn has them.
+    fn fetch(&self, fetch: Fetch, log: Arc<EntryLog>, fetcher: Arc<Mutex<Fetcher>>) {
+        let inbox = Rc::clone(&self.inbox);
+        let read = move || fetcher.lock().unwrap_or_else(PoisonError::into_inner).read(&log, &fetch);
+        spawn_local(async move {
+            if let Ok(read) = spawn_blocking(read).await {
+                inbox.arrived.borrow_mut().fetched.push((fetch.number, read));
+                inbox.wake.notify_one();
+            }
+        });
     }
 
     /// Sends a snapshot. Its end is told in a later turn.

@@ -9,20 +9,21 @@ use super::door::{Call, Door};
 use super::error::NodeError;
 use crate::base::lsn::Lsn;
 use crate::consensus::core::Core;
+use crate::consensus::fetch::{Fetch, Gone};
 use crate::consensus::message::{Body, Message};
 use crate::consensus::output::{Order, Output, Refusal, Unwanted};
 use crate::log::group_commit::State;
+use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Index, NodeId};
-use crate::log::replicated::mark::Mark;
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 /// See the module's header.
 pub(crate) struct Turns {
     core: Core,
-    log: EntryLog,
+    log: Arc<EntryLog>,
     door: Arc<Door>,
     /// Bytes of log to keep for followers beyond the newest snapshot.
     keep_bytes: u64,
@@ -48,6 +49,8 @@ pub(crate) struct Arrived {
     pub(crate) messages: Vec<(NodeId, Message)>,
     /// The transfers of snapshots that have ended: to which node, and whether it has taken the snapshot.
     pub(crate) reports: Vec<(NodeId, bool)>,
+    /// Entries that were read from the files, each part with the number of its fetch.
+    pub(crate) fetched: Vec<(u64, Result<Vec<Entry>, Gone>)>,
 }
 
 /// What a turn leaves to its caller.
@@ -56,6 +59,8 @@ pub(crate) struct Done {
     pub(crate) messages: Vec<Message>,
     /// Snapshots to send, each with the message that follows it.
     pub(crate) streams: Vec<Message>,
+    /// Entries to read from the files, on another thread.
+    pub(crate) fetches: Vec<Fetch>,
     /// Snapshots before this Lsn are needed no more.
     pub(crate) outdated: Option<Lsn>,
     /// Messages that were refused, each with the node that sent it.
@@ -66,7 +71,7 @@ pub(crate) struct Done {
 
 impl Turns {
     /// Continues with a core whose newest snapshot is `snapshot`, and with its log.
-    pub(crate) fn new(core: Core, log: EntryLog, door: Arc<Door>, snapshot: &Mark, keep_bytes: u64) -> Turns {
+    pub(crate) fn new(core: Core, log: Arc<EntryLog>, door: Arc<Door>, snapshot: &Mark, keep_bytes: u64) -> Turns {
         Turns { core, log, door, keep_bytes, covered: snapshot.at.index, installing: None, handled: 0 }
     }
 
@@ -110,6 +115,9 @@ impl Turns {
         for (to, has_arrived) in arrived.reports {
             self.core.reported(to, has_arrived);
         }
+        for (number, read) in arrived.fetched {
+            self.core.fetched(number, read);
+        }
         for (peer, message) in arrived.messages {
             if let Err(refusal) = self.core.receive(peer, message, now) {
                 done.refused.push((peer, refusal));
@@ -151,16 +159,19 @@ impl Turns {
         self.covered = mark.at.index;
         self.core.snapshot_made(mark);
         self.log.retire(self.covered, self.core.wanted(), self.keep_bytes);
-        self.core.cut(self.covered);
+        if let Some(index) = self.log.begins_behind() {
+            self.core.cut(index);
+        }
     }
 
     /// Does what the core has decided, in the order that its contract asks for.
     fn follow(&mut self, done: &mut Done) {
-        let Output { lease_until, messages, streams, writes, orders, committed, confirmed, wants_snapshot } =
+        let Output { lease_until, messages, streams, writes, orders, committed, confirmed, wants_snapshot, fetches } =
             self.core.take_output();
         self.door.set_lease(lease_until);
         done.messages = messages;
         done.streams = streams;
+        done.fetches = fetches;
         for write in writes {
             if let Some(mark) = &write.install {
                 let loads = |order: &Order| matches!(order, Order::Load(loaded) if loaded == mark);
@@ -189,7 +200,10 @@ impl Turns {
     }
 
     /// Ends the log cleanly.
-    pub(crate) fn close(self) -> State {
-        self.log.close()
+    pub(crate) fn close(self) {
+        // A reader that is still at work keeps the log. Then only the mark of a clean end is missing.
+        if let Some(log) = Arc::into_inner(self.log) {
+            log.close();
+        }
     }
 }

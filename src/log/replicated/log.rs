@@ -5,7 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::types::{Index, Mark};
+use super::mark::Mark;
+use super::types::Index;
 use super::write::Write;
 use super::writer::EntryWriter;
 use crate::log::appender::Stop;

@@ -140,10 +140,11 @@ pub(crate) mod tests {
     use crate::log::group_commit::State;
     use crate::log::names;
     use crate::log::replicated::entry::Payload;
+    use crate::log::replicated::mark::Mark;
     use crate::log::replicated::members::Members;
     use crate::log::replicated::recovery::EntryRecovery;
     use crate::log::replicated::simulation::OPTIONS;
-    use crate::log::replicated::types::{Ballot, Link, Mark, NodeId, Position, Term, some_owner};
+    use crate::log::replicated::types::{Ballot, Link, NodeId, Position, Term, some_owner};
     use crate::log::replicated::write::Write;
     use crate::log::segment::HEADER_BYTES;
     use crate::log::sim::SimDisk;

@@ -15,7 +15,7 @@ use crate::log::directory::Directory;
 use crate::log::disk::DiskFile;
 use crate::log::error::LogError;
 use crate::log::limits::SNAPSHOT_SYNC_BYTES;
-use crate::log::replicated::types::Mark;
+use crate::log::replicated::mark::Mark;
 
 /// Why a snapshot was not taken.
 #[derive(Debug, thiserror::Error)]

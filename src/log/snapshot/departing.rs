@@ -10,7 +10,7 @@ use super::reader::SnapshotReader;
 use crate::log::directory::Directory;
 use crate::log::disk::{DiskFile, read_up_to};
 use crate::log::error::LogError;
-use crate::log::replicated::types::Mark;
+use crate::log::replicated::mark::Mark;
 
 /// See the module's header.
 pub(crate) struct DepartingSnapshot {

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::LinkError;
-use super::greeting::{Greeted, Greeting, HEAD_BYTES, MESSAGES, Verdict, Purpose};
+use super::greeting::{Greeted, Greeting, HEAD_BYTES, Purpose, Verdict};
 use super::peers::Peers;
 use super::security::Stream;
 use crate::log::replicated::types::NodeId;

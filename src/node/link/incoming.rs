@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame::{self, FrameReader};
-use super::handshake::Greeted;
+use super::greeting::Greeted;
 use super::limits::{TRANSFER_CHUNK_BYTES, TRANSFER_CHUNKS_WAITING};
 use super::offer::{Offer, decode_offer, encode_answer};
 use super::peers::{ConnectionId, Peer, Peers};

@@ -55,7 +55,6 @@ use security::Guard;
 use settings::{Identity, LinkSettings, PeerHome};
 
 pub(crate) use greeting::Greeted;
-pub(crate) use handshake::Greeted;
 pub(crate) use offer::Offer;
 pub(crate) use peers::Receiver;
 

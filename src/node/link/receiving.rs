@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::error::LinkError;
 use super::frame::FrameReader;
 use super::greeting::{Greeted, Purpose};
-use super::handshake::{answer, Greeted};
+use super::handshake::answer;
 use super::incoming;
 use super::limits::ACCEPT_RETRY;
 use super::peers::{ConnectionId, Peer, Peers, Task};

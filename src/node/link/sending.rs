@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::error::LinkError;
 use super::frame;
 use super::greeting::{Greeted, Purpose};
-use super::handshake::{greet, Greeted};
+use super::handshake::greet;
 use super::limits::WRITE_BATCH_BYTES;
 use super::peers::{Peer, Peers};
 use super::security::Stream;

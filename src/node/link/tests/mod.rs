@@ -25,10 +25,9 @@ use crate::consensus::message::{Body, Message, Round, SentEntry};
 use crate::log::directory::Directory;
 use crate::log::replicated::block::tests::block;
 use crate::log::replicated::entry::Payload;
-use crate::log::replicated::mark::Mark;
-use crate::log::replicated::members::tests::{home_of, of_voters};
-use crate::log::replicated::members::{History, MemberChange, Members};
-use crate::log::replicated::types::{GroupId, Index, Link, NodeId, Position, Term};
+use crate::log::replicated::members::tests::home_of;
+use crate::log::replicated::members::{History, MemberChange};
+use crate::log::replicated::types::{GroupId, Index, Link, NodeId, Term};
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 fn node(number: u64) -> NodeId {

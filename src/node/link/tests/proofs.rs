@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio_rustls::TlsConnector;
 
 use super::super::error::StartError;
-use super::super::greeting::{Greeting, Verdict};
+use super::super::greeting::{Greeting, Purpose, Verdict};
 use super::super::security::Guard;
 use super::*;
 
@@ -211,7 +211,8 @@ fn a_stranger_that_shows_no_proof_is_refused() {
             let Ok(Guard::Tls { connector, .. }) = Guard::new(&security) else { panic!("it uses TLS") };
             let one = Node::start(with(security, 1)).await;
             one.set_peer(2, "localhost:1");
-            let greeting = Greeting::of(&settings(2), settings(2).identity, node(1), Verdict::Welcome).bytes();
+            let greeting =
+                Greeting::of(&settings(2), settings(2).identity, node(1), Purpose::Messages, Verdict::Welcome).bytes();
             let is_answered = async |rules: ClientConfig| {
                 let socket = TcpStream::connect(one.address()).await.unwrap();
                 let name = ServerName::try_from("localhost").unwrap();

@@ -14,7 +14,7 @@ use super::*;
 use crate::log::directory::DirectoryId;
 use crate::log::disk::Disk as _;
 use crate::log::identity::Owner;
-use crate::log::replicated::types::Mark;
+use crate::log::replicated::mark::Mark;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::arriving::tests::{samples, snapshot};
 use crate::log::snapshot::departing::DepartingSnapshot;
