@@ -10,6 +10,7 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use super::fetch::{Fetch, Gone};
 use super::fuse::{self, Fuse};
+use super::limits::BYTES_PER_ENTRY;
 use super::older::{Older, Wish, Wishes};
 use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
@@ -295,9 +296,6 @@ impl Storage for Entries {
         Ok(snapshot_of(&self.snapshot))
     }
 }
-
-/// Bytes that an entry counts beside its data when the size of a message is bounded.
-pub(super) const BYTES_PER_ENTRY: usize = 24;
 
 /// Returns the first of some entries, as many as fit into a message of `max_bytes`. One is always sent, however large.
 fn fitting<'a>(entries: impl Iterator<Item = &'a RaftEntry>, max_bytes: Option<u64>) -> Vec<RaftEntry> {

@@ -1,6 +1,6 @@
 //! Reads entries that have left memory from the files of the log, on a thread beside the core.
 
-use super::entries::BYTES_PER_ENTRY;
+use super::limits::BYTES_PER_ENTRY;
 use crate::log::replicated::entry::{Entry, Payload};
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::reader::{EntryReader, ReadError};

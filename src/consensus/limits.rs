@@ -26,6 +26,9 @@ pub(crate) const LEASE: Duration = Duration::from_millis(120);
 /// Bytes of entries in one message to a follower; a single entry may be larger.
 pub(super) const MESSAGE_BYTES: u64 = 1024 * 1024;
 
+/// Bytes that an entry counts beside its data when the size of a message is bounded.
+pub(super) const BYTES_PER_ENTRY: usize = 24;
+
 /// Messages with entries on their way to one follower.
 pub(super) const MESSAGES_IN_FLIGHT: usize = 64;
 

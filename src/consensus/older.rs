@@ -76,8 +76,8 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
-    /// Notes that the crate wants entries after `after`, up to `last` at most. What would be too many wishes is dropped:
-    /// the crate asks again when its follower answers a heartbeat.
+    /// Notes that the crate wants entries after `after`, up to `last` at most. Of too many wishes the newest is
+    /// dropped: the crate asks again when its follower answers a heartbeat.
     pub(super) fn note(&mut self, after: Index, last: Index, context: GetEntriesContext) {
         if let Some(wish) = self.open.iter_mut().find(|wish| wish.fetch.after == after) {
             if wish.waiting.len() < MEMBERS_MAX {

@@ -296,8 +296,8 @@ impl Recovery {
         (self.chain.get(self.at).map_or(0, |header| header.number), self.offset)
     }
 
-    /// Follows the chain from the newest segment below number `before`. Returns the lengths of its files, and the number
-    /// of the segment before the oldest one.
+    /// Follows the chain from the newest segment below number `before`. Returns the lengths of its files, and the
+    /// number of the segment before the oldest one.
     fn link_chain(&mut self, numbers: &[u64], before: u64) -> Result<(VecDeque<u64>, u64), LogError> {
         let mut headers = BTreeMap::new();
         for &number in numbers.iter().take_while(|number| **number < before) {

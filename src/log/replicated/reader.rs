@@ -1,9 +1,9 @@
 //! Reads entries from the files while the log is being written.
 //!
-//! As the [reader of units](crate::log::follow), it reads the same files by the same rules as a start, and holds nothing
-//! up. But it can meet more than retired segments: a cut moves the end of the chain, and a snapshot takes the place of
-//! all of it. Then the segments that it has found are no longer the log. So whatever it can't read it looks for again,
-//! among the files as they are by then; only what it still can't find is damage.
+//! As the [reader of units](crate::log::follow), it reads the same files by the same rules as a start, and holds
+//! nothing up. But it can meet more than retired segments: a cut moves the end of the chain, and a snapshot takes the
+//! place of all of it. Then the segments that it has found are no longer the log. So whatever it can't read it looks
+//! for again, among the files as they are by then; only what it still can't find is damage.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ pub(crate) struct EntryReader {
 }
 
 impl EntryLog {
-    /// Reads the entries after `index` up to `until`. All of them must be durable and committed: others could be cut off
-    /// in the meantime, which looks like damage to the reader.
+    /// Reads the entries after `index` up to `until`. All of them must be durable and committed: others could be cut
+    /// off in the meantime, which looks like damage to the reader.
     pub(crate) fn read_after(&self, index: Index, until: Index) -> EntryReader {
         EntryReader { shared: Arc::clone(self.shared()), recovery: None, read: index, until }
     }
