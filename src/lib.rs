@@ -9,7 +9,6 @@ pub mod client;
 pub mod client_tls;
 pub mod command;
 pub mod config;
-#[cfg_attr(not(test), expect(dead_code, reason = "the port between nodes will run it"))]
 pub(crate) mod consensus;
 pub mod engine;
 pub mod export;

@@ -19,7 +19,10 @@ use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
 use crate::engine::memory::limit::not_counted_bytes;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::log::replicated::types::NodeId;
 use crate::meters::stats::IoThreadStats;
+use crate::persist::group::GroupLog;
+use crate::persist::journal::Journal;
 use crate::persist::saving::Purpose;
 use crate::session::Session;
 use crate::spec::args::Args;
@@ -479,8 +482,13 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 fn replication(text: &mut Text, ctx: &Ctx<'_>) {
+    let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
+    let is_leader = group.is_none_or(GroupLog::leads);
+    fields! { text, "role" => if is_leader { "master" } else { "slave" } }
+    if let Some(group) = group {
+        of_group(text, ctx, group);
+    }
     fields! { text,
-        "role" => "master",
         "connected_slaves" => 0,
         "master_failover_state" => "no-failover",
         "master_replid" => ctx.server.identity.replication_id,
@@ -491,6 +499,27 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
         "repl_backlog_size" => 0,
         "repl_backlog_first_byte_offset" => 0,
         "repl_backlog_histlen" => 0,
+    }
+}
+
+/// The group that this server is a node of.
+fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
+    let numbers = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",");
+    if !group.leads() {
+        let (host, port) = group.leader_address().map_or(("", 0), |address| (address.host(), address.port));
+        fields! { text,
+            "master_host" => host,
+            "master_port" => port,
+            "master_link_status" => if group.leader().is_some() { "up" } else { "down" },
+            "slave_read_only" => 1,
+            "slave_repl_offset" => ctx.server.persistence.last_lsn(),
+        }
+    }
+    fields! { text,
+        "node_id" => ctx.server.config.node_id,
+        "group_leader" => group.leader().map_or(0, NodeId::get),
+        "group_voters" => numbers(&group.members().voters),
+        "group_learners" => numbers(&group.members().learners),
     }
 }
 

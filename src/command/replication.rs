@@ -2,10 +2,11 @@
 //! which is enough for `redis-cli --rdb` and importers. A replica that wants to be kept in sync is refused: it would
 //! take the end of the connection for a failure and ask for everything again and again.
 //!
-//! The file also holds the queries about the server's replication role, which is always a master without replicas.
+//! The file also holds the queries about the server's replication role: a single server is a master without replicas.
 
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::persist::journal::Journal;
 use crate::persist::transfer::{OWN_TYPES, Replica, Transfer};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
@@ -107,8 +108,20 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     Ok(())
 }
 
-/// ROLE: a master, its replication offset, and its replicas: none.
+/// ROLE: a master, its replication offset, and its replicas: none. On a node that follows its group: a slave, the
+/// leader's address, and how far this node has followed it.
 fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
+    if let Some(group) = group.filter(|group| !group.leads()) {
+        let (host, port) = group.leader_address().map_or(("", 0), |address| (address.host(), address.port));
+        ctx.reply.array(5);
+        ctx.reply.bulk(b"slave");
+        ctx.reply.bulk(host.as_bytes());
+        ctx.reply.integer(port.into());
+        ctx.reply.bulk(if group.leader().is_some() { b"connected" } else { b"connect" });
+        ctx.reply.integer(i64::try_from(ctx.server.persistence.last_lsn().get()).unwrap_or(i64::MAX));
+        return Ok(());
+    }
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
     ctx.reply.integer(0);

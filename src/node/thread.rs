@@ -37,6 +37,9 @@ use crate::log::replicated::types::{GroupId, NodeId};
 use crate::log::replicated::write::Recovered;
 use crate::log::snapshot::writer::{Begin, Sizes, remove_older};
 
+/// How long a leader that ends waits for another node to take over: it may lack a little of the log.
+const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+
 /// Threads that look up names of hosts for the node.
 const LOOKUP_THREADS_MAX: usize = 4;
 
@@ -280,6 +283,7 @@ impl Node<'_> {
         let mut turns = Turns::new(core, Arc::clone(&log), door, &snapshot, self.settings.keep_bytes);
         let mut members = Members::default();
         let mut refusals = BTreeMap::new();
+        let mut stop_at = None;
         let mut ticks = interval(TICK);
         // A lease counts on it that a node never makes up for ticks that it has missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -318,6 +322,11 @@ impl Node<'_> {
                 warn_of(peer, refusal, &mut refusals);
             }
             if done.stops {
+                stop_at = Some(Instant::now() + HAND_OVER_MAX);
+            }
+            if let Some(stop_at) = stop_at
+                && (Instant::now() >= stop_at || !turns.step_aside())
+            {
                 drop(log);
                 turns.close();
                 return Ok(());

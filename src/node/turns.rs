@@ -33,6 +33,8 @@ pub(crate) struct Turns {
     installing: Option<Installing>,
     /// The orders up to this number are followed.
     handled: u64,
+    /// The leader that the engine was told of.
+    leader: Option<NodeId>,
 }
 
 /// A snapshot that takes the place of everything.
@@ -72,7 +74,7 @@ pub(crate) struct Done {
 impl Turns {
     /// Continues with a core whose newest snapshot is `snapshot`, and with its log.
     pub(crate) fn new(core: Core, log: Arc<EntryLog>, door: Arc<Door>, snapshot: &Mark, keep_bytes: u64) -> Turns {
-        Turns { core, log, door, keep_bytes, covered: snapshot.at.index, installing: None, handled: 0 }
+        Turns { core, log, door, keep_bytes, covered: snapshot.at.index, installing: None, handled: 0, leader: None }
     }
 
     /// Returns the members of the group, as this node knows them.
@@ -180,12 +182,15 @@ impl Turns {
             }
             self.log.write(write);
         }
-        if !orders.is_empty() || committed.is_some() || confirmed.is_some() || wants_snapshot {
+        let leader = self.core.leader();
+        let leader = (std::mem::replace(&mut self.leader, leader) != leader).then_some(leader);
+        if !orders.is_empty() || committed.is_some() || confirmed.is_some() || wants_snapshot || leader.is_some() {
             self.door.tell(|news| {
                 news.orders.extend(orders);
                 news.committed = committed.or(news.committed);
                 news.confirmed = confirmed.or(news.confirmed);
                 news.wants_snapshot |= wants_snapshot;
+                news.leader = leader.or(news.leader);
             });
         }
     }
@@ -197,6 +202,12 @@ impl Turns {
         let durable = self.log.durable();
         let is_done = |of: &mut Installing| of.write <= durable && of.order <= self.handled;
         self.installing.take_if(is_done).map(|of| of.lsn)
+    }
+
+    /// Hands leadership over before the end, if this node has it. Returns whether that takes a while.
+    pub(crate) fn step_aside(&mut self) -> bool {
+        self.core.step_aside();
+        self.core.leads()
     }
 
     /// Ends the log cleanly.

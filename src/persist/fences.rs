@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Persistence;
-use super::journal::Journal;
+use super::journal::{Journal, Keeper};
 use super::saving::Purpose;
 use super::tail::Tail;
 use crate::base::lsn::Lsn;
@@ -27,6 +27,9 @@ const NOT_SAVED: Error = Error::text(
 /// The reply to commands that write on a node that does not lead its group.
 const FOLLOWER: Error = Error::text("READONLY You can't write against a read only replica.");
 
+/// The reply to commands that must not run before the group has committed all earlier changes.
+const NOT_COMMITTED: Error = Error::text("TRYAGAIN The group has not committed all earlier changes yet");
+
 /// The journal's state as the limits of unread output see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
@@ -40,6 +43,14 @@ impl Persistence {
     /// Returns the journal's files and threads on this machine, if it has any.
     pub(crate) fn local_log(&self) -> Option<&Log> {
         self.journal.as_ref().and_then(Journal::local)
+    }
+
+    /// Returns the bytes that were written to the journal since the start, or in a group, to its log.
+    pub(super) fn log_written_bytes(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |journal| match &journal.keeper {
+            Keeper::Local(log) => log.written_bytes(),
+            Keeper::Group(group) => group.written_bytes(),
+        })
     }
 
     /// Returns how far output may go now.
@@ -114,8 +125,10 @@ impl Persistence {
     /// Returns the error for commands that the journal cannot take.
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
-        if self.journal.as_ref().is_some_and(Journal::is_follower) && !self.has_failed() {
-            return FOLLOWER;
+        match &self.journal {
+            Some(journal) if journal.is_follower() && !self.has_failed() => return FOLLOWER,
+            Some(journal) if journal.local().is_none() && !self.has_failed() => return NOT_COMMITTED,
+            _ => {}
         }
         let failure = self.journal.as_ref().and_then(Journal::failure);
         let why = failure.unwrap_or_else(|| "No space left on device".to_owned());

@@ -8,13 +8,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use crate::base::lsn::Lsn;
+use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
 use crate::consensus::output::Order;
 use crate::log::block::HEAD_BYTES;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
-use crate::log::replicated::types::{Link, Position, Term};
+use crate::log::replicated::mark::Mark;
+use crate::log::replicated::members::Members;
+use crate::log::replicated::types::{Link, NodeId, Position, Term};
+use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 use crate::node::door::{Call, Door, News};
 
 /// See the module's header.
@@ -30,6 +35,16 @@ pub(crate) struct GroupLog {
     committed: Lsn,
     rounds: Rounds,
     orders: VecDeque<(u64, Order)>,
+    /// The members as of `position`.
+    members: Members,
+    /// The leader that this node knows.
+    leader: Option<NodeId>,
+    /// Bytes of the blocks that were handed over or given back since the start.
+    written_bytes: u64,
+    /// A node needs a newer snapshot than there is.
+    wants_snapshot: bool,
+    /// The last unit of a snapshot that is made, and the entry that it turned out to be in.
+    awaited: Option<(Lsn, Option<(Position, Members)>)>,
     failure: Option<String>,
 }
 
@@ -79,6 +94,11 @@ impl GroupLog {
             committed: Lsn::NONE,
             rounds: Rounds { current: 1, confirmed: 0, by_block: VecDeque::new() },
             orders: VecDeque::new(),
+            members: Members::default(),
+            leader: None,
+            written_bytes: 0,
+            wants_snapshot: false,
+            awaited: None,
             failure: None,
         }
     }
@@ -109,6 +129,7 @@ impl GroupLog {
             return;
         };
         *executed = block.link();
+        self.written_bytes += block.body().len() as u64;
         self.unconfirmed.push_back(block.link());
         let round = self.rounds.end();
         self.rounds.by_block.push_back((block.link().lsn, round));
@@ -139,7 +160,9 @@ impl GroupLog {
 
     /// Takes the node's news.
     pub(super) fn follow(&mut self) {
-        let News { orders, committed, confirmed, failure, wants_snapshot: _ } = self.door.take_news();
+        let News { orders, committed, confirmed, failure, wants_snapshot, leader } = self.door.take_news();
+        self.wants_snapshot |= wants_snapshot;
+        self.leader = leader.unwrap_or(self.leader);
         self.orders.extend(orders);
         if let (Some((term, _)), Some((of, lsn))) = (self.reign, committed)
             && term == of
@@ -185,12 +208,16 @@ impl GroupLog {
     /// Notes a committed block, and says what the engine has to do with it.
     pub(crate) fn given(&mut self, at: Position, block: &Block) -> Given {
         let given = match self.unconfirmed.pop_front() {
-            None => Given::New,
+            None => {
+                self.written_bytes += block.body().len() as u64;
+                Given::New
+            }
             Some(own) if own == block.link() => Given::Own,
             Some(_) => Given::Fork,
         };
         self.position = at;
         self.advance(at.link.lsn);
+        self.find_awaited();
         given
     }
 
@@ -199,9 +226,24 @@ impl GroupLog {
         self.position
     }
 
-    /// Notes a committed entry without units.
-    pub(crate) fn passed(&mut self, at: Position) {
-        self.position = at;
+    /// Notes a committed change of the members.
+    pub(crate) fn changed(&mut self, at: Position, members: Members) {
+        (self.position, self.members) = (at, members);
+    }
+
+    /// Returns the members as of the last entry that was given back.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Returns the leader that this node knows.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.leader
+    }
+
+    /// Returns where clients reach the leader, if this node knows.
+    pub(crate) fn leader_address(&self) -> Option<&NodeAddress> {
+        self.members.homes.get(&self.leader?).map(|home| &home.address)
     }
 
     /// Whether the engine has executed something that was not given back.
@@ -214,5 +256,62 @@ impl GroupLog {
         self.position = at;
         self.unconfirmed.clear();
         self.committed = at.link.lsn;
+        self.awaited = None;
+    }
+
+    /// Begins a snapshot beside the node's log. `done` is called on the node's thread when the writer is there.
+    pub(super) fn begin_snapshot(
+        &self,
+        begin: Begin,
+        done: impl FnOnce() + Send + 'static,
+    ) -> Receiver<SnapshotWriter> {
+        let (sender, receiver) = channel();
+        let answer = move |writer| {
+            // The snapshot may have been cancelled.
+            let _ = sender.send(writer);
+            done();
+        };
+        self.door.call(Call::Snapshot(begin, Box::new(answer)));
+        receiver
+    }
+
+    /// Begins to wait for the entry that ends with the unit `lsn`, the last one of a block.
+    pub(super) fn await_entry(&mut self, lsn: Lsn) {
+        self.awaited = Some((lsn, None));
+        self.find_awaited();
+    }
+
+    fn find_awaited(&mut self) {
+        if let Some((lsn, found @ None)) = &mut self.awaited
+            && *lsn == self.position.link.lsn
+        {
+            *found = Some((self.position, self.members.clone()));
+        }
+    }
+
+    /// Whether the entry that was waited for is committed.
+    pub(crate) fn has_awaited(&self) -> bool {
+        matches!(self.awaited, Some((_, Some(_))))
+    }
+
+    /// Takes the entry that was [waited for](Self::await_entry), with the members as of it, once it is committed.
+    pub(super) fn take_awaited(&mut self) -> Option<(Position, Members)> {
+        let (_, entry) = self.awaited.take_if(|(_, entry)| entry.is_some())?;
+        entry
+    }
+
+    /// Tells the node of a durable snapshot.
+    pub(super) fn snapshot_made(&self, mark: Mark) {
+        self.door.call(Call::SnapshotMade(mark));
+    }
+
+    /// Whether a node needs a newer snapshot than there was since this was last asked.
+    pub(crate) fn take_wants_snapshot(&mut self) -> bool {
+        std::mem::take(&mut self.wants_snapshot)
+    }
+
+    /// Returns the bytes of the blocks that were handed over or given back since the start.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 }

@@ -24,6 +24,9 @@ use crate::config::AppendFsync;
 use crate::log::group_commit::{Commit, CommitError, Log};
 use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
 
+/// Why a node refuses a change of how its log is kept.
+pub(super) const OF_GROUP: &str = "a node of a group has each change on disk before its reply leaves";
+
 impl Persistence {
     /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
     pub(crate) fn wait_until_safe(&mut self) -> bool {
@@ -52,6 +55,9 @@ impl Persistence {
     /// so.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
         self.commit_by(Commit::InPlace);
+        if self.journal.as_mut().and_then(Journal::group).is_some() {
+            return Err(OF_GROUP.to_owned());
+        }
         let Some(log) = self.local_log() else { return Ok(()) };
         log.set_policy(policy.into()).map_err(|error| error.to_string())
     }

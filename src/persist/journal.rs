@@ -294,6 +294,14 @@ impl Journal {
         }
     }
 
+    /// Returns the group's side of the journal, to read.
+    pub(crate) fn member(&self) -> Option<&GroupLog> {
+        match &self.keeper {
+            Keeper::Local(_) => None,
+            Keeper::Group(group) => Some(group),
+        }
+    }
+
     /// Returns the group's side of the journal.
     pub(crate) fn group(&mut self) -> Option<&mut GroupLog> {
         match &mut self.keeper {

@@ -3,8 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
+use super::group::GroupLog;
+use super::in_place::OF_GROUP;
 use super::journal::{Journal, Keeper};
 use super::rdb_export::{Export, Exported, Exporting};
 use super::saving::{Copying, Ended, Home, Opening, Purpose, Rdb, Run, Saving, Stage};
@@ -20,7 +23,7 @@ use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::ignore_file_size_signal;
 use crate::log::error::LogError;
-use crate::log::group_commit::{Log, Options};
+use crate::log::group_commit::{Commit, Log, Options};
 use crate::log::limits::SNAPSHOT_PAUSE_BYTES;
 use crate::log::platform::Job;
 use crate::log::restore::Restore;
@@ -50,6 +53,14 @@ impl Persistence {
                 Ok(has_begun) => return has_begun,
                 Err(error) => Err(error),
             },
+            Stage::Asked(receiver) => match receiver.try_recv() {
+                Ok(writer) => match self.copy_to(writer, ks) {
+                    Ok(()) => return true,
+                    Err(error) => Err(error),
+                },
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => Err("the node has ended".to_owned()),
+            },
             Stage::Copying(copying) => match copying.writer.outcome() {
                 Some(Ok(_)) => Err("it ended too early".to_owned()),
                 Some(Err(error)) => Err(error.to_string()),
@@ -63,6 +74,8 @@ impl Persistence {
                     Err(error) => Err(error),
                 },
             },
+            Stage::Agreeing(writer, _) if writer.outcome().is_some() => Err("it ended too early".to_owned()),
+            Stage::Agreeing(..) => return self.agree(env),
             Stage::Ending(writer, _) => match writer.outcome() {
                 Some(Ok(done)) => {
                     self.complete(ks, env, &done);
@@ -107,10 +120,22 @@ impl Persistence {
             sizes: Sizes::default(),
             notify: Box::new(move || wake()),
         };
-        let mut writer = match self.local_log() {
-            Some(log) => log.snapshot(begin),
+        let writer = match self.journal.as_ref().map(|journal| &journal.keeper) {
+            Some(Keeper::Local(log)) => log.snapshot(begin),
+            Some(Keeper::Group(group)) => {
+                let wake = Arc::clone(&self.saving.wake);
+                let receiver = group.begin_snapshot(begin, move || wake());
+                if let Some(run) = &mut self.saving.run {
+                    run.stage = Stage::Asked(receiver);
+                }
+                return Ok(false);
+            }
             None => SnapshotWriter::begin(directory, LogBeside::none(), begin),
         };
+        self.copy_to(writer, ks).map(|()| true)
+    }
+
+    fn copy_to(&mut self, mut writer: SnapshotWriter, ks: &Keyspace) -> Result<(), String> {
         if self.saving.platform.has_threads {
             writer.start().map_err(no_thread)?;
         }
@@ -119,28 +144,54 @@ impl Persistence {
         if let Some(run) = &mut self.saving.run {
             run.stage = Stage::Copying(Box::new(copying));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Ends the copy: everything is copied, as of the last committed unit.
     fn end_copy(&mut self, ks: &Keyspace, env: &Env<'_>) {
-        let log_bytes = self.local_log().map_or(0, Log::written_bytes);
+        // The snapshot of a group ends with a block.
+        self.commit_by(Commit::HandOver);
+        let log_bytes = self.log_written_bytes();
         let begins_log = self.wants_log(env.config);
         let lsn = self.last_lsn();
         let keys = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
         let Some(run) = &mut self.saving.run else { return };
         if let Stage::Copying(mut copying) = std::mem::replace(&mut run.stage, Stage::Wanted) {
             copying.hand_over();
-            let mut writer = copying.writer;
-            writer.finish(lsn, env.clock.now_ms());
-            run.stage = Stage::Ending(
-                Box::new(writer),
-                Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log },
-            );
+            let mut writer = Box::new(copying.writer);
+            let ended = Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log };
+            run.stage = match self.journal.as_mut().and_then(Journal::group) {
+                Some(group) => {
+                    group.await_entry(lsn);
+                    Stage::Agreeing(writer, ended)
+                }
+                None => {
+                    writer.finish(lsn, env.clock.now_ms());
+                    Stage::Ending(writer, ended)
+                }
+            };
         }
         if begins_log {
             // Later changes are not in the snapshot: the journal begins with them.
             self.tail = Some(Tail::default());
+        }
+    }
+
+    /// Ends the writing once the group has committed everything in the snapshot. Returns whether it has.
+    fn agree(&mut self, env: &Env<'_>) -> bool {
+        let entry = self.journal.as_mut().and_then(Journal::group).and_then(GroupLog::take_awaited);
+        let (Some((at, members)), Some(run)) = (entry, &mut self.saving.run) else { return false };
+        if let Stage::Agreeing(mut writer, ended) = std::mem::replace(&mut run.stage, Stage::Wanted) {
+            writer.finish_at(at, members, env.clock.now_ms());
+            run.stage = Stage::Ending(writer, ended);
+        }
+        true
+    }
+
+    /// Begins a snapshot because a node of the group needs a newer one, unless one is being made.
+    pub(crate) fn save_for_group(&mut self, env: &Env<'_>) {
+        if self.loading.is_none() && self.saving.run.is_none() {
+            self.saving.begin(Purpose::Rewrite, env.clock.steady_ms());
         }
     }
 
@@ -162,6 +213,9 @@ impl Persistence {
     fn complete(&mut self, ks: &Keyspace, env: &Env<'_>, done: &Done) {
         let Some(Run { began, stage: Stage::Ending(_, ended), .. }) = &self.saving.run else { return };
         let (took, ended) = (began.elapsed(), *ended);
+        if let (Some(group), Some(mark)) = (self.journal.as_mut().and_then(Journal::group), &done.end.mark) {
+            group.snapshot_made(mark.clone());
+        }
         self.base_replaced(done, &ended, took);
         if !ended.begins_log || !self.wants_log(env.config) {
             self.drop_unattached_tail();
@@ -430,6 +484,9 @@ impl Persistence {
 
     /// CONFIG SET appendonly no: makes everything durable and closes the journal. On failure the journal stays open.
     pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        if self.journal.as_mut().and_then(Journal::group).is_some() {
+            return Err(OF_GROUP.to_owned());
+        }
         // Draining comes first: it can fail, and then nothing must have changed.
         if self.journal.is_some() && !self.drain() {
             let failure = self.journal.as_ref().and_then(Journal::failure);

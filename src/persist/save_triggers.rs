@@ -13,7 +13,6 @@ use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
 use crate::config::Config;
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::Log;
 use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 
 impl Persistence {
@@ -85,7 +84,7 @@ impl Persistence {
 
     /// Returns the bytes that a start reads: the newest snapshot, and the journal behind it.
     pub(crate) fn aof_bytes(&self) -> u64 {
-        let written = self.local_log().map_or(0, Log::written_bytes);
+        let written = self.log_written_bytes();
         self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
     }
 
@@ -102,7 +101,9 @@ impl Persistence {
         match &self.saving.run {
             None => self.saving.begin(Purpose::Rewrite, steady_ms),
             // Everything has been copied, so later changes would be in neither the snapshot nor a journal.
-            Some(Run { stage: Stage::Ending(..) | Stage::Exporting(..), .. }) => self.saving.schedule(Purpose::Rewrite),
+            Some(Run { stage: Stage::Agreeing(..) | Stage::Ending(..) | Stage::Exporting(..), .. }) => {
+                self.saving.schedule(Purpose::Rewrite)
+            }
             Some(_) => {}
         }
     }

@@ -20,6 +20,7 @@
 //! starts without a request.
 
 use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -187,7 +188,11 @@ pub(crate) type Opening = Job<Log>;
 pub(crate) enum Stage {
     /// Begins with the next slice, between two units. The first snapshot waits until the directory is open.
     Wanted,
+    /// The node of this server was asked for the writer.
+    Asked(Receiver<SnapshotWriter>),
     Copying(Box<Copying>),
+    /// Everything is copied. The snapshot counts once the group has committed all of it.
+    Agreeing(Box<SnapshotWriter>, Ended),
     Ending(Box<SnapshotWriter>, Ended),
     /// The snapshot is complete, and the journal that follows it is being opened.
     Beginning(Opening, Ended),
@@ -309,7 +314,7 @@ impl Saving {
     pub(crate) fn hurry(&self) {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.writer.hurry(),
-            Some(Stage::Ending(writer, _)) => writer.hurry(),
+            Some(Stage::Agreeing(writer, _) | Stage::Ending(writer, _)) => writer.hurry(),
             _ => {}
         }
     }
@@ -318,7 +323,7 @@ impl Saving {
     pub fn step(&mut self) {
         match self.run.as_mut().map(|run| &mut run.stage) {
             Some(Stage::Copying(copying)) => copying.writer.step(),
-            Some(Stage::Ending(writer, _)) => writer.step(),
+            Some(Stage::Agreeing(writer, _) | Stage::Ending(writer, _)) => writer.step(),
             _ => {}
         }
     }
@@ -421,8 +426,10 @@ impl Saving {
     pub(crate) fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.stream.progress(ks),
-            Some(Stage::Ending(_, ended) | Stage::Exporting(_, ended)) => (ended.keys, ended.keys),
-            Some(Stage::Wanted | Stage::Beginning(..)) | None => (0, 0),
+            Some(Stage::Agreeing(_, ended) | Stage::Ending(_, ended) | Stage::Exporting(_, ended)) => {
+                (ended.keys, ended.keys)
+            }
+            Some(Stage::Wanted | Stage::Asked(_) | Stage::Beginning(..)) | None => (0, 0),
         }
     }
 
@@ -457,7 +464,8 @@ impl Saving {
 
     /// Whether the current snapshot will lack changes made from now on.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(&self.run, Some(Run { stage: Stage::Ending(..) | Stage::Beginning(..) | Stage::Exporting(..), .. }))
+        let Some(run) = &self.run else { return false };
+        matches!(run.stage, Stage::Agreeing(..) | Stage::Ending(..) | Stage::Beginning(..) | Stage::Exporting(..))
     }
 
     /// Requests a snapshot of all current data, and lets a client wait for it.

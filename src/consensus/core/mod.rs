@@ -331,6 +331,16 @@ impl Core {
         true
     }
 
+    /// Hands leadership over to the voter that has most of the log, because this node is about to end. Does nothing if
+    /// this node does not lead, or hands over already.
+    pub(crate) fn step_aside(&mut self) {
+        let matched = |node: &NodeId| self.raft.raft.prs().get(node.get()).map_or(0, |progress| progress.matched);
+        let others = self.members.voters.iter().copied().filter(|node| *node != self.id);
+        if let Some(next) = others.max_by_key(matched) {
+            self.transfer(next);
+        }
+    }
+
     /// Ends the reign because the engine has not answered for too long. Leadership goes to a follower with the whole
     /// log if there is one. This node does not stand for election before the engine has handled all orders given so
     /// far, and has called [`handled`](Self::handled) to say that it is back. May be called again and again.

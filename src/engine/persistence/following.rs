@@ -79,6 +79,12 @@ impl Following {
                 group.handled(self.told);
             }
         }
+        if engine.group().is_some_and(|group| group.has_awaited()) {
+            (engine.server.persistence.saving.wake)();
+        }
+        if engine.group().is_some_and(GroupLog::take_wants_snapshot) {
+            engine.server.persist(&mut engine.ks, |persistence, _, env| persistence.save_for_group(env));
+        }
         more
     }
 
@@ -108,14 +114,19 @@ impl Following {
     /// Follows an order. Returns the bytes that it counts for.
     fn follow(&mut self, engine: &mut Engine, order: Order) -> Result<usize, RecoveryError> {
         match order {
-            Order::Load(mark) => self.load(engine, mark.at)?,
+            Order::Load(mark) => {
+                self.load(engine, mark.at)?;
+                if let Some(group) = engine.group() {
+                    group.changed(mark.at, mark.members);
+                }
+            }
             Order::Apply { at, block } => {
                 self.take(engine, at, &block)?;
                 return Ok(block.body().len());
             }
-            Order::Members { at, .. } => {
+            Order::Members { at, members } => {
                 if let Some(group) = engine.group() {
-                    group.passed(at);
+                    group.changed(at, members);
                 }
             }
             Order::Lead(_) if !self.is_settled() => return Err(RecoveryError::Unresolved),
