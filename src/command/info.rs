@@ -4,7 +4,7 @@
 //! not exist here (replicas, forks) but clients read its field, the field has the constant value of a Redis without
 //! that feature.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
 use crate::engine::memory::limit::not_counted_bytes;
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::log::replicated::types::NodeId;
 use crate::meters::stats::IoThreadStats;
 use crate::persist::group::GroupLog;
 use crate::persist::journal::Journal;
@@ -504,7 +503,6 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
 
 /// The group that this server is a node of.
 fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
-    let numbers = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",");
     if !group.leads() {
         let (host, port) = group.leader_address().map_or(("", 0), |address| (address.host(), address.port));
         fields! { text,
@@ -517,10 +515,14 @@ fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
     }
     fields! { text,
         "node_id" => ctx.server.config.node_id,
-        "group_leader" => group.leader().map_or(0, NodeId::get),
-        "group_voters" => numbers(&group.members().voters),
-        "group_learners" => numbers(&group.members().learners),
+        "group_leader" => group.leader().map_or(0, |node| node.get()),
+        "group_voters" => listed(&group.members().voters),
+        "group_learners" => listed(&group.members().learners),
     }
+}
+
+fn listed(items: &[impl Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn cpu(text: &mut Text, _: &Ctx<'_>) {

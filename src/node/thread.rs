@@ -23,7 +23,7 @@ use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::consensus::core::Core;
 use crate::consensus::fetch::{Fetch, Fetcher};
-use crate::consensus::limits::{MEMORY_BYTES, TICK};
+use crate::consensus::limits::TICK;
 use crate::consensus::message::Message;
 use crate::consensus::output::{Refusal, Settings};
 use crate::log::directory::Directory;
@@ -40,8 +40,11 @@ use crate::log::snapshot::writer::{Begin, Sizes, remove_older};
 /// How long a leader that ends waits for another node to take over: it may lack a little of the log.
 const HAND_OVER_MAX: Duration = Duration::from_millis(500);
 
-/// Threads that look up names of hosts for the node.
-const LOOKUP_THREADS_MAX: usize = 4;
+/// Threads that look up names of hosts and read files for the node.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// How long the end of a node waits for them.
+const BLOCKING_END_MAX: Duration = Duration::from_secs(2);
 
 /// How often a node that waits for the other founders says so.
 const FOUNDING_REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -62,6 +65,8 @@ pub(crate) struct NodeSettings {
     pub(crate) versions: Versions,
     /// Bytes of log to keep for followers beyond the newest snapshot.
     pub(crate) keep_bytes: u64,
+    /// Bytes of the newest entries to keep in memory for followers.
+    pub(crate) memory_bytes: u64,
     /// A leader whose disk has not finished a write for this long hands leadership over.
     pub(crate) disk_stuck_after: Duration,
     pub(crate) platform: Platform,
@@ -81,10 +86,10 @@ impl NodeThread {
         door: Arc<Door>,
     ) -> Result<NodeThread, NodeError> {
         let failed = |error| NodeError::Thread { what: "the thread of the node", error };
-        // Names of hosts are looked up on threads beside it, each of which may hang for a while.
+        // Names of hosts are looked up, and files are read, on threads beside it. A name may hang for a while.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(LOOKUP_THREADS_MAX)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
             .build()
             .map_err(failed)?;
         let its_door = Arc::clone(&door);
@@ -93,7 +98,8 @@ impl NodeThread {
             if let Err(error) = ended {
                 its_door.tell(|news| news.failure = Some(error));
             }
-            runtime.shutdown_background();
+            // Writers of files end at once, and then nobody holds the directory. Only a name may hang.
+            runtime.shutdown_timeout(BLOCKING_END_MAX);
         };
         let thread = thread::Builder::new().name("node".to_owned()).spawn(run).map_err(failed)?;
         Ok(NodeThread { door, thread: Some(thread) })
@@ -275,7 +281,7 @@ impl Node<'_> {
         let settings = Settings {
             seed: Rng::from_entropy().next_u64(),
             disk_stuck_after: self.settings.disk_stuck_after,
-            memory_bytes: MEMORY_BYTES,
+            memory_bytes: self.settings.memory_bytes,
         };
         let core = Core::new(self.settings.node, recovered, settings, door.now())?;
         let log = Arc::new(log);

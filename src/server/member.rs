@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::config::{AppendFsync, Config};
+use crate::consensus::limits::MEMORY_BYTES;
 use crate::engine::Engine;
 use crate::engine::persistence::following::Following;
 use crate::log::directory::{Directory, DirectoryId};
@@ -91,6 +92,7 @@ fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSet
         deadlines: Deadlines::default(),
         versions: Versions { protocol: PROTOCOL, log: LOG_FORMATS, effects: one },
         keep_bytes: config.replication_log_keep,
+        memory_bytes: MEMORY_BYTES,
         disk_stuck_after: DISK_STUCK_AFTER,
         platform: Platform { options: Options { policy: SyncPolicy::Always, ..platform.options }, ..platform },
     })

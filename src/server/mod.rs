@@ -342,8 +342,8 @@ impl Start {
             }
             Data::Group(node) => {
                 return Ok(format!(
-                    "data: {} ({} keys, Lsn {}), as node {node} of its group; durable: every OK is on disk on more than \
-                     half of the nodes",
+                    "data: {} ({} keys, Lsn {}), as node {node} of its group; durable: every OK is on disk on more \
+                     than half of the nodes",
                     path.display(),
                     count_keys(engine),
                     engine.server.persistence.last_lsn(),

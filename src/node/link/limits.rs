@@ -17,8 +17,8 @@ pub(super) const STALL_MAX: Duration = Duration::from_secs(2);
 /// Interval at which an idle connection sends an empty frame, so that both ends notice a dead one.
 pub(super) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a connection that carries a snapshot may take or bring no byte. The disk at either end may hang for seconds;
-/// nothing waits behind, and to begin anew costs more than to wait.
+/// How long a connection that carries a snapshot may take or bring no byte. The disk at either end may hang for
+/// seconds; nothing waits behind, and to begin anew costs more than to wait.
 pub(super) const TRANSFER_STALL_MAX: Duration = Duration::from_secs(10);
 
 /// How long a failed transfer of a snapshot waits before it is reported. Consensus tries again as soon as it knows.

@@ -11,8 +11,8 @@
 //! or comes from another node than it says. It drops a message rather than deliver it late: nothing is queued without
 //! a connection, and a connection that stalls is closed with what it holds.
 //!
-//! Each snapshot has a connection of its own, which ends with it: `outgoing` and `incoming` are its ends, and `offer` is
-//! what they say to each other.
+//! Each snapshot has a connection of its own, which ends with it: `outgoing` and `incoming` are its ends, and `offer`
+//! is what they say to each other.
 //!
 //! `sending` and `receiving` are the two ends of a connection, and `peers` is what they share. A connection begins
 //! with [`security`], then a `greeting`; after that come frames ([`mod@frame`]) with the messages of

@@ -221,7 +221,9 @@ impl Group {
             security: Security::Plain,
             deadlines: Deadlines::default(),
             versions: Versions { protocol: PROTOCOL, log: one, effects: one },
-            keep_bytes: 1 << 20,
+            keep_bytes: 0,
+            // What is older is read from the files.
+            memory_bytes: 1024,
             disk_stuck_after: Duration::from_secs(10),
             platform,
         };
@@ -293,9 +295,23 @@ impl Group {
     pub(super) fn propose_and_wait(&mut self, number: u64, count: usize) {
         let all = self.acknowledged + count;
         for unit in 0..count {
-            self.propose(number, &format!("unit {unit} of node {number}"));
+            // Some of them fill a segment, so that the log is cut.
+            self.propose(number, &format!("unit {unit} of node {number}{}", ".".repeat(8 * 1024)));
         }
         self.until("the units are committed", |group| group.acknowledged >= all);
+    }
+
+    /// Proposes a unit, again after each change of the leader, which a long unit may bring about on a busy machine.
+    pub(super) fn propose_until_committed(&mut self, unit: &str) {
+        let all = self.acknowledged + 1;
+        while self.acknowledged < all {
+            let leader = self.until_led();
+            let term = self.term_of(leader);
+            self.propose(leader, unit);
+            self.until("the unit is committed, or the leader gone", |group| {
+                group.acknowledged >= all || group.term_of(leader) != term
+            });
+        }
     }
 
     /// Asks a node, and waits for its answer.

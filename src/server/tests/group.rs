@@ -25,6 +25,7 @@ use crate::log::replicated::types::{GroupId, NodeId};
 use crate::node::door::Door;
 use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use crate::node::thread::{NodeSettings, NodeThread};
+use crate::persist::saving::Purpose;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 use crate::session::Peer;
@@ -110,7 +111,8 @@ impl Group {
             security: Security::Plain,
             deadlines: Deadlines::default(),
             versions: Versions { protocol: PROTOCOL, log: one, effects: one },
-            keep_bytes: 1 << 20,
+            keep_bytes: 0,
+            memory_bytes: 1024,
             disk_stuck_after: Duration::from_secs(10),
             platform,
         };
@@ -138,6 +140,7 @@ impl Group {
         loop {
             for server in self.servers.values_mut() {
                 while server.following.step(&mut server.engine).expect("the orders can be followed") {}
+                while server.engine.save_slice() {}
             }
             if is_true(self) {
                 return;
@@ -260,4 +263,45 @@ fn a_read_is_answered_by_a_leader_with_a_quorum_only() {
     let others = group.others(leader);
     others.iter().for_each(|other| group.stop(*other));
     assert_eq!(group.line(leader, "GET k"), None, "another node could lead by now");
+}
+
+#[test]
+fn a_snapshot_takes_the_place_of_the_log_on_every_node() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    for number in 0..50 {
+        assert_eq!(group.line(leader, &format!("RPUSH list {number}")), Some(format!(":{}\\r\\n", number + 1)));
+    }
+    group.until_all_say("LLEN list", ":50\\r\\n");
+    for number in 1..=3 {
+        let saved = group.line(number, "BGSAVE").expect("a reply");
+        assert!(saved.starts_with("+Background"), "{saved}");
+        group.until("it is saved", |group| {
+            let saving = &group.at(number).engine.server.persistence.saving;
+            saving.run.is_none() && saving.history(Purpose::Save).done > 0
+        });
+    }
+    (1..=3).for_each(|number| group.stop(number));
+    (1..=3).for_each(|number| group.start(number));
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "RPUSH list 50").as_deref(), Some(":51\\r\\n"));
+    group.until_all_say("LLEN list", ":51\\r\\n");
+}
+
+#[test]
+fn a_node_that_was_away_while_the_log_was_cut_gets_the_leaders_snapshot() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let away = group.others(leader)[0];
+    group.stop(away);
+    let value = "x".repeat(40_000);
+    for number in 0..40 {
+        assert_eq!(group.line(leader, &format!("SET key{number} {value}")).as_deref(), OK);
+    }
+    assert!(group.line(leader, "BGSAVE").is_some());
+    group.until("it is saved", |group| group.at(leader).engine.server.persistence.saving.run.is_none());
+    assert_eq!(group.line(leader, "SET last 1").as_deref(), OK);
+    group.start(away);
+    group.until_all_say("GET last", "$1\\r\\n1\\r\\n");
+    group.until_all_say("DBSIZE", ":41\\r\\n");
 }
