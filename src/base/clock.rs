@@ -8,10 +8,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A source of time: the system, or a test. Clones of a manual clock show the same time.
+/// A source of time: the system, or a test. Clones show the same time.
 #[derive(Clone, Debug, Default)]
-pub struct Clock {
-    manual: Option<Arc<Manual>>,
+pub struct Clock(Source);
+
+#[derive(Clone, Debug, Default)]
+enum Source {
+    #[default]
+    System,
+    /// The system, but never earlier than this time of the wall clock, in microseconds.
+    Floored(Arc<AtomicI64>),
+    Manual(Arc<Manual>),
 }
 
 /// The two times of a manual clock.
@@ -27,18 +34,32 @@ static STEADY_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 impl Clock {
     /// Returns the system's clock.
     pub const fn system() -> Clock {
-        Clock { manual: None }
+        Clock(Source::System)
+    }
+
+    /// Returns the system's clock for a node of a group, which must not show a time before that of another node's
+    /// changes: what expires would live longer.
+    pub fn of_node() -> Clock {
+        Clock(Source::Floored(Arc::new(AtomicI64::new(0))))
+    }
+
+    /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. It stands until the system's
+    /// clock is there. Other clocks are not affected.
+    pub fn not_before(&self, ms: i64) {
+        if let Source::Floored(floor) = &self.0 {
+            floor.fetch_max(ms.saturating_mul(1_000), Ordering::Relaxed);
+        }
     }
 
     /// Makes a clock that stands at `now_ms` until a test moves it.
     pub fn manual(now_ms: i64) -> Clock {
         let (wall_us, steady_us) = (AtomicI64::new(now_ms.saturating_mul(1_000)), AtomicI64::new(0));
-        Clock { manual: Some(Arc::new(Manual { wall_us, steady_us })) }
+        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us })))
     }
 
     /// Whether this is a manual clock.
     pub fn is_manual(&self) -> bool {
-        self.manual.is_some()
+        matches!(self.0, Source::Manual(_))
     }
 
     /// Returns milliseconds since 1970, UTC.
@@ -50,18 +71,19 @@ impl Clock {
     /// Returns microseconds since 1970, UTC.
     #[inline]
     pub fn now_us(&self) -> i64 {
-        match &self.manual {
-            None => now_us(),
-            Some(manual) => manual.wall_us.load(Ordering::Relaxed),
+        match &self.0 {
+            Source::System => now_us(),
+            Source::Floored(floor) => now_us().max(floor.load(Ordering::Relaxed)),
+            Source::Manual(manual) => manual.wall_us.load(Ordering::Relaxed),
         }
     }
 
     /// Returns milliseconds since a fixed moment, by a clock that setting the wall clock does not affect.
     #[inline]
     pub fn steady_ms(&self) -> i64 {
-        match &self.manual {
-            None => STEADY_ORIGIN.elapsed().as_millis() as i64,
-            Some(manual) => manual.steady_us.load(Ordering::Relaxed) / 1_000,
+        match &self.0 {
+            Source::System | Source::Floored(_) => STEADY_ORIGIN.elapsed().as_millis() as i64,
+            Source::Manual(manual) => manual.steady_us.load(Ordering::Relaxed) / 1_000,
         }
     }
 
@@ -73,7 +95,7 @@ impl Clock {
 
     /// Moves a manual clock forward by `ms`. A system clock can't be moved and stays as it is.
     pub fn advance_ms(&self, ms: i64) {
-        if let Some(manual) = &self.manual {
+        if let Source::Manual(manual) = &self.0 {
             manual.steady_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
         }
         self.set_wall_by_ms(ms);
@@ -81,7 +103,7 @@ impl Clock {
 
     /// Sets the wall time of a manual clock forward by `ms`, or back, as an administrator does: no time passes.
     pub fn set_wall_by_ms(&self, ms: i64) {
-        if let Some(manual) = &self.manual {
+        if let Source::Manual(manual) = &self.0 {
             manual.wall_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
         }
     }
@@ -106,6 +128,16 @@ mod tests {
         assert_eq!((clock.now_ms(), clock.now_us(), clock.steady_ms()), (15, 15_000, 10));
         other.set_wall_by_ms(-12);
         assert_eq!((clock.now_ms(), clock.steady_ms(), clock.steady_at_ms(8, 3)), (3, 10, 15));
+    }
+
+    #[test]
+    fn the_clock_of_a_node_stands_until_the_system_is_there() {
+        let clock = Clock::of_node();
+        let other = clock.clone();
+        let later = Clock::system().now_ms() + 3_600_000;
+        other.not_before(later);
+        other.not_before(5);
+        assert_eq!(clock.now_ms(), later);
     }
 
     #[test]

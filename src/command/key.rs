@@ -15,6 +15,7 @@ use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::keyspace::{DbIndex, NEVER, Slot};
+use crate::persist::journal::Journal;
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
@@ -341,22 +342,31 @@ fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// WAIT: waits until replicas have the preceding writes. There are none, so any number but 0 times out.
+/// WAIT: waits until replicas have the preceding writes. A single server has none, so any number but 0 times out. In a
+/// group, this reply leaves when more than half of the nodes have them. Nobody counts the rest, so there is nothing to
+/// wait for.
 fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
-    if replicas <= 0 {
-        ctx.reply.integer(0);
+    let others = others_in_quorum(ctx);
+    if replicas <= 0 || others > 0 {
+        ctx.reply.integer(others);
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut Reply| reply.integer(0);
     Ok(Flow::wait(Wait::until(deadline_ms, on_timeout)))
 }
 
-/// Replies with whether the journal has the writes, and with the number of replicas that do: none.
-fn answer_waitaof(is_logged: bool, reply: &mut Reply) {
+/// Returns the number of other nodes that have whatever is acknowledged here; 0 for a single server.
+fn others_in_quorum(ctx: &Ctx<'_>) -> i64 {
+    let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
+    group.map_or(0, |group| group.members().voters.len() as i64 / 2)
+}
+
+/// Replies with whether the journal has the writes, and with the number of replicas that do.
+fn answer_waitaof(is_logged: bool, replicas: i64, reply: &mut Reply) {
     reply.array(2);
     reply.integer(i64::from(is_logged));
-    reply.integer(0);
+    reply.integer(replicas);
 }
 
 /// WAITAOF: waits until the journal, and those of replicas, hold the preceding writes. There are no replicas.
@@ -378,18 +388,19 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         ctx.session.fence = ctx.session.fence.max(ctx.begin_sync());
     }
     let is_logged = ctx.server.persistence.is_durable(ctx.session.fence);
-    if replicas == 0 && (local == 0 || is_logged) {
-        answer_waitaof(is_logged, ctx.reply);
+    let others = if is_logged { others_in_quorum(ctx) } else { 0 };
+    if others > 0 || replicas == 0 && (local == 0 || is_logged) {
+        answer_waitaof(is_logged, others, ctx.reply);
         return Ok(Flow::Replied);
     }
     Ok(Flow::wait(match is_logged {
-        true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
+        true => Wait::until(deadline_ms, |reply| answer_waitaof(true, 0, reply)),
         false => Wait {
             // Until the sync ends, or a full disk has space again.
             retry_at_ms: Some(
                 ctx.now_ms() + ctx.server.persistence.sync_retry_after(&ctx.server.config).as_millis() as i64,
             ),
-            ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
+            ..Wait::until(deadline_ms, |reply| answer_waitaof(false, 0, reply))
         },
     }))
 }

@@ -470,6 +470,8 @@ parameters! {
         node_tls_key_file: PathBuf = "node-tls-key-file", AtStart, File, "";
         /// The authority that certifies the nodes.
         node_tls_ca_cert_file: PathBuf = "node-tls-ca-cert-file", AtStart, File, "";
+        /// A leader that serves nobody for this many milliseconds, as during an endless script, hands leadership over.
+        stuck_leader_timeout_ms: u64 = "stuck-leader-timeout", AtStart, int(500, LONG_MAX), "5000";
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
     }

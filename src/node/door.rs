@@ -27,8 +27,6 @@ pub(crate) enum Call {
     Handled(u64),
     /// Asks whether this node still leads.
     Confirm(Round),
-    /// The engine has not answered for too long.
-    Stuck,
     /// Begins a snapshot of this node. The engine starts its thread, and hands over its units.
     Snapshot(Begin, Answer<SnapshotWriter>),
     /// A snapshot of this node is durable.
@@ -68,6 +66,8 @@ pub(crate) struct Door {
     /// The end of the lease in nanoseconds since `begun`; 0 without one.
     lease_until: AtomicU64,
     begun: Instant,
+    /// When the engine last looked for news, in nanoseconds since `begun`.
+    looked_at: AtomicU64,
     wake_node: Arc<Notify>,
     wake_engine: Box<dyn Fn() + Send + Sync>,
 }
@@ -80,6 +80,7 @@ impl Door {
             news: Mutex::default(),
             lease_until: AtomicU64::new(0),
             begun: Instant::now(),
+            looked_at: AtomicU64::new(0),
             wake_node: Arc::default(),
             wake_engine,
         }
@@ -95,6 +96,7 @@ impl Door {
 
     /// Takes the news since the last call.
     pub(crate) fn take_news(&self) -> News {
+        self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
         mem::take(&mut *lock(&self.news))
     }
 
@@ -122,8 +124,12 @@ impl Door {
 
     /// Makes the lease known. No message that breaks it may leave before this returns.
     pub(super) fn set_lease(&self, until: Option<Duration>) {
-        let until = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
-        self.lease_until.store(until, Ordering::Release);
+        self.lease_until.store(until.map_or(0, nanoseconds), Ordering::Release);
+    }
+
+    /// Returns for how long the engine has not looked for news, which it does several times a second.
+    pub(super) fn engine_is_away_for(&self) -> Duration {
+        self.now().saturating_sub(Duration::from_nanos(self.looked_at.load(Ordering::Acquire)))
     }
 
     /// Leaves news for the engine.
@@ -131,6 +137,10 @@ impl Door {
         change(&mut lock(&self.news));
         (self.wake_engine)();
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -67,6 +67,8 @@ pub(crate) struct NodeSettings {
     pub(crate) keep_bytes: u64,
     /// Bytes of the newest entries to keep in memory for followers.
     pub(crate) memory_bytes: u64,
+    /// A leader whose engine does nothing for this long hands leadership over.
+    pub(crate) engine_stuck_after: Duration,
     /// A leader whose disk has not finished a write for this long hands leadership over.
     pub(crate) disk_stuck_after: Duration,
     pub(crate) platform: Platform,
@@ -286,7 +288,14 @@ impl Node<'_> {
         let core = Core::new(self.settings.node, recovered, settings, door.now())?;
         let log = Arc::new(log);
         let fetcher = Arc::<Mutex<Fetcher>>::default();
-        let mut turns = Turns::new(core, Arc::clone(&log), door, &snapshot, self.settings.keep_bytes);
+        let mut turns = Turns::new(
+            core,
+            Arc::clone(&log),
+            door,
+            &snapshot,
+            self.settings.keep_bytes,
+            self.settings.engine_stuck_after,
+        );
         let mut members = Members::default();
         let mut refusals = BTreeMap::new();
         let mut stop_at = None;

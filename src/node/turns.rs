@@ -35,6 +35,10 @@ pub(crate) struct Turns {
     handled: u64,
     /// The leader that the engine was told of.
     leader: Option<NodeId>,
+    /// A leader whose engine looks for no news for this long hands leadership over.
+    engine_stuck_after: Duration,
+    /// The core was told that the engine is stuck.
+    is_stuck: bool,
 }
 
 /// A snapshot that takes the place of everything.
@@ -73,8 +77,26 @@ pub(crate) struct Done {
 
 impl Turns {
     /// Continues with a core whose newest snapshot is `snapshot`, and with its log.
-    pub(crate) fn new(core: Core, log: Arc<EntryLog>, door: Arc<Door>, snapshot: &Mark, keep_bytes: u64) -> Turns {
-        Turns { core, log, door, keep_bytes, covered: snapshot.at.index, installing: None, handled: 0, leader: None }
+    pub(crate) fn new(
+        core: Core,
+        log: Arc<EntryLog>,
+        door: Arc<Door>,
+        snapshot: &Mark,
+        keep_bytes: u64,
+        engine_stuck_after: Duration,
+    ) -> Turns {
+        Turns {
+            core,
+            log,
+            door,
+            keep_bytes,
+            covered: snapshot.at.index,
+            installing: None,
+            handled: 0,
+            leader: None,
+            engine_stuck_after,
+            is_stuck: false,
+        }
     }
 
     /// Returns the members of the group, as this node knows them.
@@ -128,6 +150,7 @@ impl Turns {
         for call in self.door.take_calls() {
             done.stops |= self.take_call(call, now);
         }
+        self.watch_engine();
         self.core.time(self.door.now());
         self.follow(&mut done);
         done.outdated = self.take_outdated();
@@ -146,7 +169,6 @@ impl Turns {
                 self.core.handled(number);
             }
             Call::Confirm(round) => self.core.confirm(round, now),
-            Call::Stuck => self.core.engine_is_stuck(),
             Call::Snapshot(begin, answer) => answer(self.log.snapshot(begin)),
             Call::SnapshotMade(mark) => self.keep(mark),
             Call::Transfer(to, answer) => answer(self.core.transfer(to)),
@@ -154,6 +176,16 @@ impl Turns {
             Call::Stop => return true,
         }
         false
+    }
+
+    /// Looks whether the engine still follows orders. Heartbeats go on while a script runs for seconds, but not for ever.
+    fn watch_engine(&mut self) {
+        if self.door.engine_is_away_for() >= self.engine_stuck_after {
+            self.is_stuck = true;
+            self.core.engine_is_stuck();
+        } else if std::mem::take(&mut self.is_stuck) {
+            self.core.handled(self.handled);
+        }
     }
 
     /// Gives up the log that a snapshot covers, as far as no follower wants it.

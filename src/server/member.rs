@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
@@ -93,6 +94,7 @@ fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSet
         versions: Versions { protocol: PROTOCOL, log: LOG_FORMATS, effects: one },
         keep_bytes: config.replication_log_keep,
         memory_bytes: MEMORY_BYTES,
+        engine_stuck_after: Duration::from_millis(config.stuck_leader_timeout_ms),
         disk_stuck_after: DISK_STUCK_AFTER,
         platform: Platform { options: Options { policy: SyncPolicy::Always, ..platform.options }, ..platform },
     })

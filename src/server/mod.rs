@@ -150,7 +150,8 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let metrics = open_metrics(&config)?;
         let table = command::renamed_table(&config.source.renamed)?;
         let (warnings, notices) = (config.warnings(), config.notices());
-        let mut engine = Engine::new(config, table, Clock::system(), Rng::from_entropy())
+        let clock = if config.node_id == 0 { Clock::system() } else { Clock::of_node() };
+        let mut engine = Engine::new(config, table, clock, Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         engine.server.acl.configure_users(&engine.server.config, table).map_err(StartError::Users)?;
         engine.server.network.turns = turns;

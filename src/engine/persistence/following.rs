@@ -218,6 +218,7 @@ impl Engine {
     fn apply_block(&mut self, block: &Block) -> Result<(), RecoveryError> {
         // Replayed units have their own time.
         self.server.time.expire_clock_reading();
+        self.server.time.clock.not_before(block.time_ms);
         self.ks.set_now_ms(block.time_ms);
         for unit in block.units() {
             let open = self.begin(UnitOrigin::of(unit.origin));
@@ -226,6 +227,8 @@ impl Engine {
                 self.apply(db, &effect).map_err(misfit)?;
             }
             self.commit(open, &mut []);
+            // Reads may wait here, too.
+            self.wake(None);
         }
         Ok(())
     }

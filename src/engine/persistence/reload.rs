@@ -32,6 +32,9 @@ impl Engine {
     }
 
     fn read_again(&mut self, reload: &Reload) -> Result<(), String> {
+        if self.server.persistence.journal.as_ref().is_some_and(|journal| journal.member().is_some()) {
+            return Err("the data of a node is that of its group".to_owned());
+        }
         if reload.save {
             self.server.persist(&mut self.ks, |persistence, ks, env| persistence.save_at_once(ks, env))?;
         }

@@ -175,6 +175,8 @@ pub(super) struct Group {
     number: u64,
     founders: u64,
     servers: BTreeMap<u64, Server>,
+    /// The node whose engine does nothing.
+    held: Option<u64>,
     /// Units that clients were told of as done.
     pub(super) acknowledged: usize,
 }
@@ -186,7 +188,7 @@ impl Group {
     pub(super) fn new(founders: u64) -> Group {
         let number = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::tempdir().unwrap();
-        Group { folder, number, founders, servers: BTreeMap::new(), acknowledged: 0 }
+        Group { folder, number, founders, servers: BTreeMap::new(), held: None, acknowledged: 0 }
     }
 
     fn address(&self, number: u64) -> NodeAddress {
@@ -224,6 +226,7 @@ impl Group {
             keep_bytes: 0,
             // What is older is read from the files.
             memory_bytes: 1024,
+            engine_stuck_after: Duration::from_secs(3),
             disk_stuck_after: Duration::from_secs(10),
             platform,
         };
@@ -232,6 +235,11 @@ impl Group {
         let thread = NodeThread::start(settings, directory, Arc::clone(&door)).unwrap();
         let server = Server { _thread: thread, door, engine, failure: None };
         assert!(self.servers.insert(number, server).is_none());
+    }
+
+    /// Lets the engine of one node, or of none, do nothing.
+    pub(super) fn hold_engine(&mut self, number: Option<u64>) {
+        self.held = number;
     }
 
     pub(super) fn stop(&mut self, number: u64) {
@@ -244,7 +252,7 @@ impl Group {
 
     /// Lets all engines follow their news.
     fn follow(&mut self) {
-        for server in self.servers.values_mut() {
+        for (_, server) in self.servers.iter_mut().filter(|(number, _)| Some(**number) != self.held) {
             let news = server.door.take_news();
             self.acknowledged += server.engine.follow(&news);
             if let Some((last, _)) = news.orders.last() {

@@ -103,11 +103,15 @@ fn a_leader_whose_engine_is_stuck_hands_over() {
     (1..=3).for_each(|number| group.start(number));
     let leader = group.until_led();
     group.propose_and_wait(leader, 5);
-    group.door(leader).call(Call::Stuck);
+    group.hold_engine(Some(leader));
+    group
+        .until("another node leads", |group| (1..=3).any(|number| number != leader && group.term_of(number).is_some()));
+    group.hold_engine(None);
     let is_deposed = |order: &Order| matches!(order, Order::Deposed { why: Why::Stuck, .. });
     group.until("it is deposed", |group| group.orders_of(leader).iter().any(is_deposed));
     let next = group.until_led();
     group.propose_and_wait(next, 5);
+    group.until("it has all units", |group| group.units(leader) == 10);
 }
 
 #[test]
@@ -204,16 +208,17 @@ fn a_node_that_was_away_while_the_log_was_cut_comes_back_by_a_snapshot() {
     (1..=3).for_each(|number| group.start(number));
     let leader = group.until_led();
     let away = leader % 3 + 1;
-    group.propose_and_wait(leader, 10);
+    group.propose_and_wait(leader, 1);
     group.stop(away);
     for round in 1..=3 {
         let leader = group.until_led();
-        group.propose_and_wait(leader, 30);
+        // More than two segments.
+        group.propose_and_wait(leader, 70);
         (1..=3).filter(|number| *number != away).for_each(|number| group.save(number));
         let leader = group.until_led();
         group.propose_and_wait(leader, 10);
         group.start(away);
-        let units = 10 + 40 * round;
+        let units = 1 + 80 * round;
         group.until("it has all units", |group| group.units(away) == units);
         let loads = group.orders_of(away).iter().filter(|order| matches!(order, Order::Load(_))).count();
         assert_eq!(loads, 2, "its own snapshot, then that of the leader");
@@ -222,7 +227,7 @@ fn a_node_that_was_away_while_the_log_was_cut_comes_back_by_a_snapshot() {
         group.stop(away);
     }
     group.start(away);
-    group.until("it has all units", |group| group.units(away) == 130);
+    group.until("it has all units", |group| group.units(away) == 241);
 }
 
 #[test]

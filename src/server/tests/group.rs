@@ -113,12 +113,13 @@ impl Group {
             versions: Versions { protocol: PROTOCOL, log: one, effects: one },
             keep_bytes: 0,
             memory_bytes: 1024,
+            engine_stuck_after: Duration::from_secs(10),
             disk_stuck_after: Duration::from_secs(10),
             platform,
         };
         let door = Arc::new(Door::new(Box::new(|| {})));
         let mut engine =
-            Engine::new(Config::default(), command::table(), Clock::system(), Rng::seeded(number)).expect("memory");
+            Engine::new(Config::default(), command::table(), Clock::of_node(), Rng::seeded(number)).expect("memory");
         let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door)).expect("a thread");
         let following = Following::begin(&mut engine, directory, door, thread);
         let client = engine.server.open_session(Peer::default());
@@ -212,7 +213,15 @@ fn what_the_leader_acknowledges_is_on_all_nodes() {
     group.until_all_say("GET k", "$1\\r\\n2\\r\\n");
     group.until_all_say("LRANGE l 0 -1", "*3\\r\\n$1\\r\\n1\\r\\n$1\\r\\n2\\r\\n$1\\r\\n3\\r\\n");
     group.until_all_say("GET gone", "$-1\\r\\n");
+    assert_eq!(group.line(leader, "WAIT 2 0").as_deref(), Some(":1\\r\\n"), "one other node has it for sure");
+    assert_eq!(group.line(leader, "WAITAOF 1 2 0").as_deref(), Some("*2\\r\\n:1\\r\\n:1\\r\\n"));
+    let role = group.line(leader, "ROLE").expect("a reply");
+    assert!(role.contains("master"), "{role}");
     for other in group.others(leader) {
+        let role = group.line(other, "ROLE").expect("a reply");
+        assert!(role.contains("slave") && role.contains("connected"), "{role}");
+        let info = group.line(other, "INFO replication").expect("a reply");
+        assert!(info.contains("role:slave") && info.contains(&format!("group_leader:{leader}")), "{info}");
         let refused = group.line(other, "SET k 3").expect("it is refused");
         assert!(refused.starts_with("-READONLY"), "{refused}");
         let refused = group.line(other, "EVAL return{redis.call('incr',KEYS[1])} 1 k").expect("it is refused");
@@ -304,4 +313,18 @@ fn a_node_that_was_away_while_the_log_was_cut_gets_the_leaders_snapshot() {
     group.start(away);
     group.until_all_say("GET last", "$1\\r\\n1\\r\\n");
     group.until_all_say("DBSIZE", ":41\\r\\n");
+}
+
+#[test]
+fn keys_expire_on_the_leader_only() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k v PX 50").as_deref(), OK);
+    let other = group.others(leader)[0];
+    // Without its leader's word, the key stays, although nobody is shown it.
+    group.until("it has the key", |group| group.at(other).engine.ks.db(0).len() == 1);
+    group.until("the key is due", |group| group.line(other, "GET k").as_deref() == Some("$-1\\r\\n"));
+    assert_eq!(group.at(other).engine.ks.db(0).len(), 1);
+    assert_eq!(group.line(leader, "GET k").as_deref(), Some("$-1\\r\\n"));
+    group.until("the leader's word has come", |group| group.at(other).engine.ks.db(0).len() == 0);
 }
