@@ -29,6 +29,7 @@ mod escapes;
 mod events;
 mod eviction;
 mod floors;
+mod group;
 mod harness;
 mod histories;
 mod hotkeys;
