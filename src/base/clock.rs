@@ -43,8 +43,8 @@ impl Clock {
         Clock(Source::Floored(Arc::new(AtomicI64::new(0))))
     }
 
-    /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. It stands until the system's
-    /// clock is there. Other clocks are not affected.
+    /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. It stands until the
+    /// system's clock is there. Other clocks are not affected.
     pub fn not_before(&self, ms: i64) {
         if let Source::Floored(floor) = &self.0 {
             floor.fetch_max(ms.saturating_mul(1_000), Ordering::Relaxed);

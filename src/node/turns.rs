@@ -178,7 +178,8 @@ impl Turns {
         false
     }
 
-    /// Looks whether the engine still follows orders. Heartbeats go on while a script runs for seconds, but not for ever.
+    /// Looks whether the engine still follows orders. Heartbeats go on while a script runs for seconds, but not for
+    /// ever.
     fn watch_engine(&mut self) {
         if self.door.engine_is_away_for() >= self.engine_stuck_after {
             self.is_stuck = true;

@@ -271,8 +271,8 @@ impl Engine {
         let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
         self.begin_fence(Lsn::NONE);
         debug_assert!(!self.server.clients.pause.is_on(), "no call is woken during a pause");
-        // The call may write. Its session may have been out of the registry when the pause ended. But nothing expires on
-        // a node that follows its group.
+        // The call may write. Its session may have been out of the registry when the pause ended. But nothing expires
+        // on a node that follows its group.
         let mode = match session.restrictions.contains(Restrictions::FOLLOWING) {
             true => session.unit_mode(),
             false => session.unit_mode().difference(UnitMode::KEEPS_EXPIRED),
