@@ -2,6 +2,7 @@
 //!
 //! A turn has no socket, no thread and no clock of its own, so a test can run it as the thread does.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Index, NodeId};
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
+/// Bytes of blocks that the engine may be behind before no more are taken from the leader.
+const GIVEN_MAX_BYTES: usize = 256 * 1024 * 1024;
+
 /// See the module's header.
 pub(crate) struct Turns {
     core: Core,
@@ -33,6 +37,9 @@ pub(crate) struct Turns {
     installing: Option<Installing>,
     /// The orders up to this number are followed.
     handled: u64,
+    /// Blocks that the engine was given and has not followed: the order of each, and its bytes.
+    given: VecDeque<(u64, usize)>,
+    given_bytes: usize,
     /// The leader that the engine was told of.
     leader: Option<NodeId>,
     /// A leader whose engine looks for no news for this long hands leadership over.
@@ -93,6 +100,8 @@ impl Turns {
             covered: snapshot.at.index,
             installing: None,
             handled: 0,
+            given: VecDeque::new(),
+            given_bytes: 0,
             leader: None,
             engine_stuck_after,
             is_stuck: false,
@@ -143,6 +152,9 @@ impl Turns {
             self.core.fetched(number, read);
         }
         for (peer, message) in arrived.messages {
+            if self.is_too_much(&message) {
+                continue;
+            }
             if let Err(refusal) = self.core.receive(peer, message, now) {
                 done.refused.push((peer, refusal));
             }
@@ -166,6 +178,9 @@ impl Turns {
             Call::Propose(block) => self.core.propose(block),
             Call::Handled(number) => {
                 self.handled = self.handled.max(number);
+                while let Some((_, bytes)) = self.given.pop_front_if(|(order, _)| *order <= number) {
+                    self.given_bytes -= bytes;
+                }
                 self.core.handled(number);
             }
             Call::Confirm(round) => self.core.confirm(round, now),
@@ -176,6 +191,13 @@ impl Turns {
             Call::Stop => return true,
         }
         false
+    }
+
+    /// Whether a message brings entries while the engine is far behind with those before. They are dropped as if the
+    /// network had lost them, and the leader sends them again.
+    fn is_too_much(&self, message: &Message) -> bool {
+        let has_entries = matches!(&message.body, Body::Append { entries, .. } if !entries.is_empty());
+        has_entries && self.given_bytes > GIVEN_MAX_BYTES
     }
 
     /// Looks whether the engine still follows orders. Heartbeats go on while a script runs for seconds, but not for
@@ -214,6 +236,12 @@ impl Turns {
                 self.installing = Some(Installing { lsn: mark.at.link.lsn, write: write.number, order });
             }
             self.log.write(write);
+        }
+        for (number, order) in &orders {
+            if let Order::Apply { block, .. } = order {
+                self.given.push_back((*number, block.body().len()));
+                self.given_bytes += block.body().len();
+            }
         }
         let leader = self.core.leader();
         let leader = (std::mem::replace(&mut self.leader, leader) != leader).then_some(leader);

@@ -199,7 +199,7 @@ impl ServerState {
     /// a unit, all at once, since they are limited per read; then [catches up](Self::catch_up).
     #[inline]
     pub(in crate::engine) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        if out.len() > 0
+        if !out.is_empty()
             && let Some(group) = self.persistence.journal.as_mut().and_then(Journal::group)
             && group.leads()
         {

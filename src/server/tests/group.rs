@@ -326,5 +326,5 @@ fn keys_expire_on_the_leader_only() {
     group.until("the key is due", |group| group.line(other, "GET k").as_deref() == Some("$-1\\r\\n"));
     assert_eq!(group.at(other).engine.ks.db(0).len(), 1);
     assert_eq!(group.line(leader, "GET k").as_deref(), Some("$-1\\r\\n"));
-    group.until("the leader's word has come", |group| group.at(other).engine.ks.db(0).len() == 0);
+    group.until("the leader's word has come", |group| group.at(other).engine.ks.db(0).is_empty());
 }
