@@ -347,19 +347,35 @@ fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// wait for.
 fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
-    let others = others_in_quorum(ctx);
-    if replicas <= 0 || others > 0 {
-        ctx.reply.integer(others);
+    if let Some(others) = others_in_quorum(ctx)? {
+        if !ctx.is_retry() {
+            // Later writes need not be waited for.
+            ctx.session.fence = ctx.session.fence.max(ctx.begin_sync());
+        }
+        if ctx.server.persistence.is_durable(ctx.session.fence) {
+            ctx.reply.integer(others);
+            return Ok(Flow::Replied);
+        }
+        let retry_at_ms = ctx.now_ms() + ctx.server.persistence.sync_retry_after(&ctx.server.config).as_millis() as i64;
+        let on_timeout = |reply: &mut Reply| reply.integer(0);
+        return Ok(Flow::wait(Wait { retry_at_ms: Some(retry_at_ms), ..Wait::until(deadline_ms, on_timeout) }));
+    }
+    if replicas <= 0 {
+        ctx.reply.integer(0);
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut Reply| reply.integer(0);
     Ok(Flow::wait(Wait::until(deadline_ms, on_timeout)))
 }
 
-/// Returns the number of other nodes that have whatever is acknowledged here; 0 for a single server.
-fn others_in_quorum(ctx: &Ctx<'_>) -> i64 {
-    let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
-    group.map_or(0, |group| group.members().voters.len() as i64 / 2)
+/// Returns the number of other nodes that have whatever is acknowledged here; `None` for a single server. A node that
+/// does not lead knows of none.
+fn others_in_quorum(ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
+    match ctx.server.persistence.journal.as_ref().and_then(Journal::member) {
+        None => Ok(None),
+        Some(group) if group.leads() => Ok(Some(group.members().voters.len() as i64 / 2)),
+        Some(_) => Err(Error::text("ERR WAIT cannot be used with replica instances.")),
+    }
 }
 
 /// Replies with whether the journal has the writes, and with the number of replicas that do.
@@ -388,8 +404,9 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         ctx.session.fence = ctx.session.fence.max(ctx.begin_sync());
     }
     let is_logged = ctx.server.persistence.is_durable(ctx.session.fence);
-    let others = if is_logged { others_in_quorum(ctx) } else { 0 };
-    if others > 0 || replicas == 0 && (local == 0 || is_logged) {
+    let in_group = others_in_quorum(ctx)?;
+    let others = in_group.filter(|_| is_logged).unwrap_or(0);
+    if in_group.is_some() && is_logged || replicas == 0 && (local == 0 || is_logged) {
         answer_waitaof(is_logged, others, ctx.reply);
         return Ok(Flow::Replied);
     }

@@ -180,7 +180,8 @@ impl Restore {
             return Ok(Some(Part::Checked));
         }
         if let Phase::Log(found) = &mut self.phase {
-            if self.log.last_lsn() >= self.until {
+            // The log may begin long before the snapshot's end, which is in the middle of a segment.
+            if self.snapshot.max(self.log.last_lsn()) >= self.until {
                 return Ok(None);
             }
             *found = self.log.find_block().map_err(|error| match self.passed_over.take() {

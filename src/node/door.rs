@@ -66,7 +66,7 @@ pub(crate) struct Door {
     /// The end of the lease in nanoseconds since `begun`; 0 without one.
     lease_until: AtomicU64,
     begun: Instant,
-    /// When the engine last looked for news, in nanoseconds since `begun`.
+    /// When the engine was last ready to follow orders, in nanoseconds since `begun`.
     looked_at: AtomicU64,
     wake_node: Arc<Notify>,
     wake_engine: Box<dyn Fn() + Send + Sync>,
@@ -96,8 +96,12 @@ impl Door {
 
     /// Takes the news since the last call.
     pub(crate) fn take_news(&self) -> News {
-        self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
         mem::take(&mut *lock(&self.news))
+    }
+
+    /// Tells the node that the engine follows orders.
+    pub(crate) fn engine_is_here(&self) {
+        self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
     }
 
     /// Whether no other node can lead now. It must be asked after the read that depends on it has run.
@@ -127,7 +131,7 @@ impl Door {
         self.lease_until.store(until.map_or(0, nanoseconds), Ordering::Release);
     }
 
-    /// Returns for how long the engine has not looked for news, which it does several times a second.
+    /// Returns for how long the engine has not followed orders, which it does several times a second.
     pub(super) fn engine_is_away_for(&self) -> Duration {
         self.now().saturating_sub(Duration::from_nanos(self.looked_at.load(Ordering::Acquire)))
     }

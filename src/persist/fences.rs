@@ -66,6 +66,11 @@ impl Persistence {
         }
     }
 
+    /// Gives the journal all units, so that none is forgotten when it changes.
+    pub(crate) fn hand_over_tail(&mut self) {
+        self.commit_by(Commit::HandOver);
+    }
+
     pub(super) fn commit_by(&mut self, how: Commit) {
         let (Some(journal), Some(tail)) = (&mut self.journal, &mut self.tail) else { return };
         if tail.units > 0 {

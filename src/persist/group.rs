@@ -21,6 +21,7 @@ use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Link, NodeId, Position, Term};
 use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 use crate::node::door::{Call, Door, News};
+use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
 
 /// See the module's header.
 pub(crate) struct GroupLog {
@@ -30,7 +31,10 @@ pub(crate) struct GroupLog {
     /// The last entry that was given back as committed.
     position: Position,
     /// Blocks of the reign that were not given back.
-    unconfirmed: VecDeque<Link>,
+    unconfirmed: VecDeque<(Link, usize)>,
+    unconfirmed_bytes: usize,
+    /// So much is unconfirmed that no more is taken.
+    is_full: bool,
     /// The last unit that is committed.
     committed: Lsn,
     rounds: Rounds,
@@ -91,6 +95,8 @@ impl GroupLog {
             reign: None,
             position: Position::default(),
             unconfirmed: VecDeque::new(),
+            unconfirmed_bytes: 0,
+            is_full: false,
             committed: Lsn::NONE,
             rounds: Rounds { current: 1, confirmed: 0, by_block: VecDeque::new() },
             orders: VecDeque::new(),
@@ -114,6 +120,17 @@ impl GroupLog {
         self.reign.is_some()
     }
 
+    /// Whether the group is so far behind that no more changes are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Changes are refused above the bound, until half of it is confirmed.
+    fn judge_room(&mut self) {
+        let bound = if self.is_full { LOG_BEHIND_MAX_BYTES / 2 } else { LOG_BEHIND_MAX_BYTES };
+        self.is_full = self.unconfirmed_bytes > bound;
+    }
+
     /// Returns why the node has ended, if it has.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -130,7 +147,9 @@ impl GroupLog {
         };
         *executed = block.link();
         self.written_bytes += block.body().len() as u64;
-        self.unconfirmed.push_back(block.link());
+        self.unconfirmed.push_back((block.link(), block.body().len()));
+        self.unconfirmed_bytes += block.body().len();
+        self.judge_room();
         let round = self.rounds.end();
         self.rounds.by_block.push_back((block.link().lsn, round));
         self.door.call(Call::Propose(block));
@@ -184,6 +203,16 @@ impl GroupLog {
         self.rounds.committed(lsn);
     }
 
+    /// Tells the node that the engine follows orders.
+    pub(crate) fn engine_is_here(&self) {
+        self.door.engine_is_here();
+    }
+
+    /// Whether an order to load other data is waiting.
+    pub(crate) fn will_load(&self) -> bool {
+        self.orders.iter().any(|(_, order)| matches!(order, Order::Load(_)))
+    }
+
     /// Takes the next order. The engine must follow it, and then say that it is [handled](Self::handled).
     pub(crate) fn take_order(&mut self) -> Option<(u64, Order)> {
         self.orders.pop_front()
@@ -207,12 +236,15 @@ impl GroupLog {
 
     /// Notes a committed block, and says what the engine has to do with it.
     pub(crate) fn given(&mut self, at: Position, block: &Block) -> Given {
-        let given = match self.unconfirmed.pop_front() {
+        let own = self.unconfirmed.pop_front();
+        self.unconfirmed_bytes -= own.map_or(0, |(_, bytes)| bytes);
+        self.judge_room();
+        let given = match own {
             None => {
                 self.written_bytes += block.body().len() as u64;
                 Given::New
             }
-            Some(own) if own == block.link() => Given::Own,
+            Some((own, _)) if own == block.link() => Given::Own,
             Some(_) => Given::Fork,
         };
         self.position = at;
@@ -255,6 +287,8 @@ impl GroupLog {
     pub(crate) fn loaded(&mut self, at: Position) {
         self.position = at;
         self.unconfirmed.clear();
+        self.unconfirmed_bytes = 0;
+        self.judge_room();
         self.committed = at.link.lsn;
         self.awaited = None;
     }

@@ -199,7 +199,14 @@ impl Journal {
                 Change::Good
             }
             State::Full => {
-                tracing::error!("the journal's disk is full: commands that write are refused until there is space");
+                match &self.keeper {
+                    Keeper::Local(_) => tracing::error!(
+                        "the journal's disk is full: commands that write are refused until there is space"
+                    ),
+                    Keeper::Group(_) => tracing::error!(
+                        "the group is far behind this leader: commands that write are refused until it has caught up"
+                    ),
+                }
                 Change::Full
             }
             State::Poisoned => {
@@ -344,6 +351,7 @@ impl Journal {
         match &self.keeper {
             Keeper::Local(log) => log.state(),
             Keeper::Group(group) if group.failure().is_some() => State::Poisoned,
+            Keeper::Group(group) if group.is_full() => State::Full,
             Keeper::Group(_) => State::Good,
         }
     }

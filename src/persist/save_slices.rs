@@ -399,6 +399,11 @@ impl Persistence {
     }
 
     fn complete_save(&mut self, ks: &Keyspace, env: &Env<'_>) {
+        if self.saving.run.is_some() && self.journal.as_ref().is_some_and(|journal| journal.member().is_some()) {
+            // The node's thread answers only between two turns of this one.
+            let error = "a snapshot of a node takes the group's agreement, which can't be waited for in place";
+            return self.conclude(env, Err(error.to_owned()), Ok(()));
+        }
         while self.saving.run.is_some() {
             self.saving.hurry();
             if !self.save_slice(ks, env) {

@@ -9,6 +9,7 @@ pub(crate) mod output_limits;
 pub(crate) mod pause;
 pub(crate) mod registry;
 pub(crate) mod room;
+mod rounds;
 pub mod subscriptions;
 pub mod wire;
 
@@ -21,6 +22,7 @@ use slab::Slab;
 
 use self::caching::CachingClient;
 use self::outbox::Outbox;
+use self::rounds::Rounds;
 use self::subscriptions::Subscriptions;
 use crate::acl::users::{DEFAULT, UserId};
 use crate::base::fit::{fit_map, fit_slab};
@@ -300,10 +302,8 @@ pub struct Session {
     pub last_command: Option<CommandId>,
     /// Bytes of an incomplete command that wait for the rest.
     pub(crate) pending_input: usize,
-    /// In a group, the round that must be confirmed before replies may leave; 0 if there is none.
-    pub(crate) round: u64,
-    /// The last round that the session was put in line for.
-    pub(crate) awaited_round: u64,
+    /// In a group, what unsent bytes wait for besides their fences.
+    pub(crate) rounds: Rounds,
     /// Commands processed.
     pub commands: u64,
     /// Bytes received.
@@ -568,8 +568,7 @@ impl Sessions {
             active_ticks: ticks,
             last_command: None,
             pending_input: 0,
-            round: 0,
-            awaited_round: 0,
+            rounds: Rounds::default(),
             commands: 0,
             bytes_in: 0,
             bytes_out: 0,

@@ -185,6 +185,16 @@ impl Outbox {
         }
     }
 
+    /// Returns the position of the first unsent byte.
+    pub(crate) fn sent_to(&self) -> u64 {
+        self.gone
+    }
+
+    /// Returns the position behind the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.gone + self.len() as u64
+    }
+
     /// Whether some of the bytes may have to wait for the journal. If not, all may leave.
     #[inline]
     pub fn is_fenced(&self) -> bool {

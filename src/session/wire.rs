@@ -107,7 +107,7 @@ impl Session {
     /// Whether a client that sends no more still gets replies: some wait for the journal, or, if `is_relayed`, for an
     /// I/O thread. While the journal takes no changes, the wait may never end.
     pub fn owes_replies(&self, is_relayed: bool) -> bool {
-        self.outbox.is_fenced() && !self.restrictions.contains(Restrictions::UNLOGGED)
+        (self.outbox.is_fenced() || !self.rounds.are_none()) && !self.restrictions.contains(Restrictions::UNLOGGED)
             || is_relayed && self.has_unsent()
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Following {
     /// The last order that was followed, and the last one that the node was told of.
     followed: u64,
     told: u64,
+    /// An order could not be followed. The server ends; until then, nothing is followed any more.
+    has_failed: bool,
     /// Ends with this.
     _node: NodeThread,
 }
@@ -63,16 +65,24 @@ impl Following {
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
-        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0, _node: node }
+        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0, has_failed: false, _node: node }
     }
 
     /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
     pub(crate) fn step(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         engine.server.follow_journal();
         if let Some(failure) = engine.group().and_then(|group| group.failure()) {
-            return Err(RecoveryError::Node(failure.to_owned()));
+            let failure = failure.to_owned();
+            self.has_failed = true;
+            return Err(RecoveryError::Node(failure));
         }
-        let more = self.follow_orders(engine);
+        if let Some(group) = engine.group() {
+            group.engine_is_here();
+        }
+        if self.has_failed {
+            return Ok(false);
+        }
+        let more = self.follow_orders(engine).inspect_err(|_| self.has_failed = true)?;
         if self.is_settled() && self.told < self.followed {
             self.told = self.followed;
             if let Some(group) = engine.group() {
@@ -85,18 +95,24 @@ impl Following {
         if engine.group().is_some_and(GroupLog::take_wants_snapshot) {
             engine.server.persist(&mut engine.ks, |persistence, _, env| persistence.save_for_group(env));
         }
-        more
+        Ok(more)
     }
 
     fn follow_orders(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         let mut bytes = 0;
         while bytes < RECOVERY_SLICE_BYTES {
             if let Some((mut loading, at)) = self.loading.take() {
-                if !loading.step(engine, RECOVERY_SLICE_BYTES)?.is_complete {
-                    self.loading = Some((loading, at));
-                    return Ok(true);
+                match loading.step(engine, RECOVERY_SLICE_BYTES) {
+                    Ok(progress) if !progress.is_complete => {
+                        self.loading = Some((loading, at));
+                        return Ok(true);
+                    }
+                    // A newer snapshot has taken the place of the files that were being read, and is loaded next.
+                    Err(_) if engine.group().is_some_and(|group| group.will_load()) => continue,
+                    loaded => loaded.map(drop)?,
                 }
                 loading.finish_for_group(engine, at.link.lsn);
+                engine.server.time.clock.not_before(engine.ks.now_ms());
                 self.show(engine);
             }
             if self.resolve_at.is_some_and(|at| at <= Instant::now()) {
@@ -203,14 +219,14 @@ impl Engine {
     /// Ends a reign: no reply leaves any more, and no client stays.
     fn deposed(&mut self, term: Term, why: Why) {
         tracing::warn!("this node does not lead its group any more: {why:?}, in term {term}");
+        // Nobody takes these units any more. But they are executed, so they count as the others that may be lost.
+        self.server.persistence.hand_over_tail();
         if let Some(group) = self.group() {
             group.deposed();
         }
         self.server.set_tail(None);
-        let keys: Vec<_> = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
-        for key in keys {
-            self.server.connections().kill(key);
-        }
+        self.disconnect_all();
+        self.server.programs.scripts.set_memory_limit(0);
         self.role_changed();
     }
 
@@ -238,6 +254,8 @@ impl Engine {
         let (config, clock) = (self.server.config.clone(), self.server.time.clock.clone());
         let empty = Engine::new(config, self.server.table, clock, Rng::from_entropy());
         let empty = empty.map_err(|error| RecoveryError::Unsaved(error.to_string()))?;
+        // Their watches, caches and waiting calls are about keys that are gone.
+        self.disconnect_all();
         // A snapshot in progress can't go on with other tables.
         self.server.persist(&mut self.ks, |persistence, _, _| persistence.cancel_save());
         self.ks.take_over(empty.ks);
@@ -247,6 +265,17 @@ impl Engine {
         // Scripts are counted by their places in a Lua state that is gone.
         self.server.meters.stats.scripts.reset();
         Ok(())
+    }
+
+    /// Disconnects all clients. Nothing is sent any more: what they wait for may never have happened.
+    fn disconnect_all(&mut self) {
+        let keys: Vec<_> = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
+        for key in keys {
+            if let Some(session) = self.server.clients.sessions.get_mut(key) {
+                session.close_at_once();
+            }
+            self.server.connections().kill(key);
+        }
     }
 
     /// Applies a change of the role to all sessions.

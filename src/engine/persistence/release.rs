@@ -96,7 +96,7 @@ impl ServerState {
     pub fn sendable(&mut self, key: SessionKey) -> usize {
         match self.clients.sessions.get_mut(key) {
             None => 0,
-            Some(session) if !session.outbox.is_fenced() && session.round == 0 => session.outbox.len(),
+            Some(session) if !session.outbox.is_fenced() && session.rounds.are_none() => session.outbox.len(),
             Some(_) => self.sendable_behind_fences(key),
         }
     }
@@ -110,7 +110,8 @@ impl ServerState {
             let safe = self.persistence.safe();
             let Some(session) = self.clients.sessions.get_mut(key) else { return 0 };
             let free = session.outbox.sendable(safe);
-            if free > 0 && !is_unconfirmed(&mut self.persistence, session, is_written) {
+            let free = free.min(freed_by_rounds(&mut self.persistence, session, is_written));
+            if free > 0 {
                 return free;
             }
         }
@@ -120,10 +121,9 @@ impl ServerState {
             journal.wait_for(lsn, key, |key| sessions.get_mut(key).is_some());
         }
         if let (Some(session), Some(journal)) = (sessions.get_mut(key), &mut self.persistence.journal)
-            && session.round > session.awaited_round
+            && let Some(round) = session.rounds.begin_waiting()
         {
-            session.awaited_round = session.round;
-            journal.wait_for_round(session.round, key);
+            journal.wait_for_round(round, key);
         }
         0
     }
@@ -199,11 +199,8 @@ impl ServerState {
     /// a unit, all at once, since they are limited per read; then [catches up](Self::catch_up).
     #[inline]
     pub(in crate::engine) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        if !out.is_empty()
-            && let Some(group) = self.persistence.journal.as_mut().and_then(Journal::group)
-            && group.leads()
-        {
-            session.round = group.current_round();
+        if !out.is_empty() {
+            session.wait_for_round(&self.persistence);
         }
         if let Some((from, fence)) = session.outbox.coming() {
             self.hold(out.len().saturating_sub(from), fence);
@@ -259,16 +256,27 @@ impl ServerState {
     }
 }
 
-/// Whether replies of a session must wait until the group confirms that this node still led after they were made. Asks
-/// for that if nothing else will tell, once all units `are_proposed`.
-fn is_unconfirmed(persistence: &mut Persistence, session: &mut Session, are_proposed: bool) -> bool {
-    let Some(group) = persistence.journal.as_mut().and_then(Journal::group) else { return false };
-    if group.is_confirmed(session.round) {
-        session.round = 0;
-    } else if are_proposed {
-        group.ask_for(session.round);
+/// Returns how many unsent bytes of a session need not wait until the group confirms that this node still led after they
+/// were made. Asks for that if nothing else will tell, once all units `are_proposed`.
+fn freed_by_rounds(persistence: &mut Persistence, session: &mut Session, are_proposed: bool) -> usize {
+    let Some(group) = persistence.journal.as_mut().and_then(Journal::group) else { return usize::MAX };
+    let free = session.rounds.free(session.outbox.sent_to(), |round| group.is_confirmed(round));
+    if free == 0 && are_proposed {
+        group.ask_for(session.rounds.newest());
     }
-    session.round > 0
+    free
+}
+
+impl Session {
+    /// Makes what is appended to the outbox next wait until this node, if it leads a group, is known to lead still.
+    #[inline]
+    pub(in crate::engine) fn wait_for_round(&mut self, persistence: &Persistence) {
+        if let Some(group) = persistence.journal.as_ref().and_then(Journal::member)
+            && group.leads()
+        {
+            self.rounds.begin(group.current_round(), self.outbox.end());
+        }
+    }
 }
 
 impl Session {

@@ -37,6 +37,7 @@ impl Engine {
             match made {
                 Ok((mut made, rest)) if !self.server.persistence.is_lost(fence) => {
                     session.outbox.fence_coming(0, fence);
+                    session.wait_for_round(&self.server.persistence);
                     session.outbox.append(&mut made);
                     session.transfer = rest;
                     if session.transfer.is_none() {

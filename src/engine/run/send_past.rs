@@ -3,7 +3,7 @@
 //! Copying 64 KB into a reply, which the system then copies once more, takes about as long as sending them. So a large
 //! string is sent from the value itself, in one system call with the replies before it; only the part that the socket
 //! does not take becomes part of the reply. This requires that everything may leave at once: no reply waits for the
-//! journal or for its reader, and the command is the client's own, whose reply is never withdrawn. Nor is it done if
+//! journal, its group or its reader, and the command is the client's own, whose reply is never withdrawn. Nor is it done if
 //! the client would be closed for leaving that much unread. Smaller values leave later, together with others.
 //!
 //! If another command follows in the same pipeline, the few bytes that would not fill a packet are left for its reply.
@@ -32,7 +32,8 @@ impl ServerState {
     pub fn answer_large(&mut self, session: &mut Session, reply: &mut Reply, origin: Origin, fence: Lsn, bytes: &[u8]) {
         let is_too_much = is_too_much(&self.config, session, reply.len() + bytes.len());
         let Some(sockets) = &mut self.network.raw_sockets else { return reply.bulk(bytes) };
-        if origin != Origin::Client || fence > Lsn::NONE || is_too_much || !may_leave(session) {
+        let is_of_group = self.persistence.journal.as_ref().is_some_and(|journal| journal.member().is_some());
+        if origin != Origin::Client || fence > Lsn::NONE || is_too_much || is_of_group || !may_leave(session) {
             return reply.bulk(bytes);
         }
         let begin = self.meters.stats.clock.raw();

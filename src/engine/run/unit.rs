@@ -483,6 +483,7 @@ impl Delivery<'_> {
             fence = Lsn::NONE;
         }
         session.fence = session.fence.max(fence);
+        session.wait_for_round(self.persistence);
         match parked.mode {
             Mode::Blocking { is_muted: true } => session.outbox.wake(),
             Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),

@@ -253,6 +253,7 @@ impl Group {
     /// Lets all engines follow their news.
     fn follow(&mut self) {
         for (_, server) in self.servers.iter_mut().filter(|(number, _)| Some(**number) != self.held) {
+            server.door.engine_is_here();
             let news = server.door.take_news();
             self.acknowledged += server.engine.follow(&news);
             if let Some((last, _)) = news.orders.last() {

@@ -56,6 +56,7 @@ impl Server {
         }
     }
 
+    /// Whether the client was disconnected.
     fn is_killed(&mut self) -> bool {
         self.engine.server.clients.sessions.get_mut(self.client).is_none_or(|session| session.is_killed())
     }
@@ -162,7 +163,11 @@ impl Group {
 
     /// Runs a command, and waits for its reply; `None` if the client was disconnected instead.
     fn line(&mut self, number: u64, line: &str) -> Option<String> {
-        self.at(number).feed(line);
+        let server = self.at(number);
+        if server.is_killed() {
+            server.client = server.engine.server.open_session(Peer::default());
+        }
+        server.feed(line);
         let mut reply = None;
         self.until(line, |group| {
             let server = group.at(number);
@@ -251,8 +256,6 @@ fn a_leader_without_a_quorum_answers_nothing_and_forgets_what_it_executed() {
     let others = group.others(leader);
     others.iter().for_each(|other| group.stop(*other));
     assert_eq!(group.line(leader, "SET k lost"), None, "the client is disconnected");
-    let server = group.at(leader);
-    server.client = server.engine.server.open_session(Peer::default());
     group.until("the data is what was committed", |group| group.at(leader).engine.server.persistence.loading.is_none());
     assert_eq!(group.line(leader, "GET k").as_deref(), Some("$6\\r\\nbefore\\r\\n"));
     others.iter().for_each(|other| group.start(*other));
@@ -290,11 +293,15 @@ fn a_snapshot_takes_the_place_of_the_log_on_every_node() {
             saving.run.is_none() && saving.history(Purpose::Save).done > 0
         });
     }
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "RPUSH list 50").as_deref(), Some(":51\\r\\n"));
+    assert_eq!(group.line(leader, "SADD set member").as_deref(), Some(":1\\r\\n"));
     (1..=3).for_each(|number| group.stop(number));
     (1..=3).for_each(|number| group.start(number));
     let leader = group.until_led();
-    assert_eq!(group.line(leader, "RPUSH list 50").as_deref(), Some(":51\\r\\n"));
     group.until_all_say("LLEN list", ":51\\r\\n");
+    assert_eq!(group.line(leader, "RPUSH list 51").as_deref(), Some(":52\\r\\n"));
+    group.until_all_say("LLEN list", ":52\\r\\n");
 }
 
 #[test]
@@ -327,4 +334,97 @@ fn keys_expire_on_the_leader_only() {
     assert_eq!(group.at(other).engine.ks.db(0).len(), 1);
     assert_eq!(group.line(leader, "GET k").as_deref(), Some("$-1\\r\\n"));
     group.until("the leader's word has come", |group| group.at(other).engine.ks.db(0).is_empty());
+}
+
+#[test]
+fn what_was_executed_and_never_proposed_is_forgotten_with_its_reign() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k before").as_deref(), OK);
+    assert_eq!(group.line(leader, "RPUSH list 1 2 3").as_deref(), Some(":3\\r\\n"));
+    // Nobody sends the replies, so nothing makes a block of the changes.
+    group.at(leader).feed("SET k invented");
+    group.at(leader).feed("DEL list");
+    let others = group.others(leader);
+    others.iter().for_each(|other| group.stop(*other));
+    group.until("it is deposed", |group| group.at(leader).is_killed());
+    others.iter().for_each(|other| group.start(*other));
+    let next = group.until_led();
+    assert_eq!(group.line(next, "SET other 1").as_deref(), OK);
+    group.until_all_say("GET k", "$6\\r\\nbefore\\r\\n");
+    group.until_all_say("LLEN list", ":3\\r\\n");
+}
+
+#[test]
+fn nothing_leaves_after_the_end_of_a_reign() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let others = group.others(leader);
+    group.at(leader).feed("BLPOP queue 0");
+    let server = group.at(leader);
+    let pusher = server.engine.server.open_session(Peer::default());
+    let waiter = std::mem::replace(&mut server.client, pusher);
+    others.iter().for_each(|other| group.stop(*other));
+    // The element is served from data that the group never gets.
+    group.at(leader).feed("RPUSH queue lost");
+    let server = group.at(leader);
+    for client in [waiter, pusher] {
+        assert!(send(&mut server.engine.server, client).is_empty());
+    }
+    let aside = group.servers.remove(&leader).expect("it runs");
+    // The node steps down, and its engine does not know it yet.
+    thread::sleep(Duration::from_millis(600));
+    others.iter().for_each(|other| group.start(*other));
+    let next = group.until_led();
+    for number in 0..4 {
+        assert_eq!(group.line(next, &format!("SET other {number}")).as_deref(), OK);
+    }
+    group.servers.insert(leader, aside);
+    for _ in 0..3 {
+        let server = group.at(leader);
+        let _ = server.following.step(&mut server.engine).expect("the orders can be followed");
+        for client in [waiter, pusher] {
+            assert!(send(&mut server.engine.server, client).is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_call_that_waits_in_vain_is_answered_by_a_leader_with_a_quorum_only() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    group.at(leader).feed("BLPOP queue 0.05");
+    group.others(leader).into_iter().for_each(|other| group.stop(other));
+    group.until("the client is disconnected", |group| {
+        let server = group.at(leader);
+        server.engine.time_out_waits();
+        assert!(send(&mut server.engine.server, server.client).is_empty());
+        server.is_killed()
+    });
+}
+
+#[test]
+fn a_client_that_never_stops_sending_gets_its_replies() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    assert_eq!(group.line(leader, "SET k v").as_deref(), OK);
+    let begin = Instant::now();
+    let mut replies = Vec::new();
+    while replies.len() < 10 * 1024 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} bytes of replies", replies.len());
+        let server = group.at(leader);
+        server.feed("GET k");
+        replies.extend(send(&mut server.engine.server, server.client));
+        let _ = server.following.step(&mut server.engine).expect("the orders can be followed");
+    }
+}
+
+#[test]
+fn wait_answers_for_changes_without_a_reply_of_their_own() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    group.at(leader).feed("CLIENT REPLY SKIP");
+    group.at(leader).feed("SET k v");
+    group.others(leader).into_iter().for_each(|other| group.stop(other));
+    assert_eq!(group.line(leader, "WAIT 1 0"), None, "no other node has it");
 }
