@@ -363,7 +363,8 @@ impl Core {
         let is_known = at.is_none_or(|at| at == mark.at) && term.is_none_or(|term| term == mark.at.term);
         let is_committed = mark.at.index <= self.orders.last.index && is_known;
         fuse::check(Fuse::Snapshot, is_committed, || format!("{mark:?}, committed {:?}", self.orders.last));
-        if mark.at.index > self.raft.store().newest_snapshot().at.index {
+        // One that covers the same has taken the place of the other file.
+        if mark.at.index >= self.raft.store().newest_snapshot().at.index {
             self.raft.mut_store().set_snapshot(mark);
         }
     }

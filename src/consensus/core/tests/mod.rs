@@ -527,3 +527,11 @@ mod fuses {
         group.propose(leader);
     }
 }
+
+#[test]
+fn a_snapshot_that_is_made_again_is_the_one_to_send() {
+    let first = Mark::first(of_voters(&[node(1), node(2), node(3)]));
+    let mut core = start(node(1), first.clone(), Duration::ZERO).unwrap();
+    core.snapshot_made(Mark { serial: 7, ..first });
+    assert_eq!(core.raft.store().newest_snapshot().serial, 7);
+}
