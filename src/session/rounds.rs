@@ -1,7 +1,7 @@
 //! The rounds of a group that a session's unsent bytes wait for: see [`GroupLog`](crate::persist::group::GroupLog).
 //!
-//! Two of them suffice. The first one frees bytes up to a position, and the newest one frees all. While the first one is
-//! awaited, later ones take each other's place; so a client that never stops sending still gets its replies.
+//! Two of them suffice. The first one frees bytes up to a position, and the newest one frees all. While the first one
+//! is awaited, later ones take each other's place; so a client that never stops sending still gets its replies.
 
 /// See the file's header. The numbers of rounds grow, and so do positions.
 #[derive(Debug, Default)]

@@ -256,8 +256,8 @@ impl ServerState {
     }
 }
 
-/// Returns how many unsent bytes of a session need not wait until the group confirms that this node still led after they
-/// were made. Asks for that if nothing else will tell, once all units `are_proposed`.
+/// Returns how many unsent bytes of a session need not wait until the group confirms that this node still led after
+/// they were made. Asks for that if nothing else will tell, once all units `are_proposed`.
 fn freed_by_rounds(persistence: &mut Persistence, session: &mut Session, are_proposed: bool) -> usize {
     let Some(group) = persistence.journal.as_mut().and_then(Journal::group) else { return usize::MAX };
     let free = session.rounds.free(session.outbox.sent_to(), |round| group.is_confirmed(round));

@@ -3,8 +3,8 @@
 //! Copying 64 KB into a reply, which the system then copies once more, takes about as long as sending them. So a large
 //! string is sent from the value itself, in one system call with the replies before it; only the part that the socket
 //! does not take becomes part of the reply. This requires that everything may leave at once: no reply waits for the
-//! journal, its group or its reader, and the command is the client's own, whose reply is never withdrawn. Nor is it done if
-//! the client would be closed for leaving that much unread. Smaller values leave later, together with others.
+//! journal, a group or its reader, and the command is the client's own, whose reply is never withdrawn. Nor is it done
+//! if the client would be closed for leaving that much unread. Smaller values leave later, together with others.
 //!
 //! If another command follows in the same pipeline, the few bytes that would not fill a packet are left for its reply.
 //! Over the loopback interface, with packets of 65,483 bytes, a value of 64 KiB would otherwise take two packets, and
