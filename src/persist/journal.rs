@@ -9,9 +9,10 @@
 //! | [`read_after`](Journal::read_after) | the units after an Lsn, in order, byte for byte; none can still be lost |
 //! | [`cut`](Journal::cut) | gives up the units that a durable snapshot covers |
 //!
-//! The tests in `conformance.rs` judge every kind of journal by this table. Today there are two: the local one,
-//! and the local one without threads, as the simulations run it. Whoever waits for a unit is parked and woken by
-//! [`follow`](Journal::follow). The few callers that wait in place use [`in_place`](super::in_place).
+//! There are two kinds: the local one, which the tests in `conformance.rs` judge by this table, with threads and
+//! without them, as the simulations run it; and that of a node, whose units the [group](super::group) keeps. Whoever
+//! waits for a unit is parked and woken by [`follow`](Journal::follow). The few callers that wait in place use
+//! [`in_place`](super::in_place).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +22,6 @@ use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::log::block::HEAD_BYTES;
-#[cfg(test)]
 use crate::log::follow::{ReadError, UnitReader};
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
 use crate::log::replicated::block::Block;
@@ -141,17 +141,20 @@ impl Journal {
         }
     }
 
-    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place.
-    #[cfg(test)]
-    pub(crate) fn read_after(&self, lsn: Lsn) -> Result<UnitReader, ReadError> {
-        self.local().expect("a group's log is read by its nodes").read_after(lsn)
+    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. `None` in
+    /// a group, whose log belongs to the node.
+    #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
+    pub(crate) fn read_after(&self, lsn: Lsn) -> Option<Result<UnitReader, ReadError>> {
+        self.local().map(|log| log.read_after(lsn))
     }
 
     /// Gives up the units up to `snapshot`, as far as whole segments hold nothing else. A durable snapshot that covers
     /// them must exist. Snapshots of this server do so by themselves when they are complete.
-    #[cfg(test)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "snapshots that come from elsewhere cut from here"))]
     pub(crate) fn cut(&self, snapshot: Lsn) {
-        self.local().expect("a group's log is cut by its nodes").cut(snapshot);
+        if let Some(log) = self.local() {
+            log.cut(snapshot);
+        }
     }
 
     /// Chooses the thread that writes the next units. If replies do not wait for a sync, it is the calling thread.
