@@ -141,8 +141,8 @@ impl Journal {
         }
     }
 
-    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. `None` in
-    /// a group, whose log belongs to the node.
+    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. A group's
+    /// log belongs to the node: `None`.
     #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
     pub(crate) fn read_after(&self, lsn: Lsn) -> Option<Result<UnitReader, ReadError>> {
         self.local().map(|log| log.read_after(lsn))
