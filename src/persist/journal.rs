@@ -141,8 +141,8 @@ impl Journal {
         }
     }
 
-    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. A group's
-    /// log belongs to the node: `None`.
+    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. A node's
+    /// log belongs to its group: `None`.
     #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
     pub(crate) fn read_after(&self, lsn: Lsn) -> Option<Result<UnitReader, ReadError>> {
         self.local().map(|log| log.read_after(lsn))
