@@ -114,25 +114,40 @@ impl OnlyThisKey {
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }
     }
-
-    fn verify_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
 }
 
-/// TLS 1.2 is not offered, so nothing asks for its signatures.
-fn no_tls12() -> Error {
-    Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig)
+/// What both traits of verifiers ask for in the same words: signatures by raw keys, with TLS 1.3 only.
+macro_rules! signatures_by_raw_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            // TLS 1.2 is not offered, so nothing asks for its signatures.
+            Err(Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            shown: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+            let algorithms = &self.provider.signature_verification_algorithms;
+            verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for OnlyThisKey {
@@ -147,31 +162,7 @@ impl ServerCertVerifier for OnlyThisKey {
         self.verify_key(shown, more).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_signature(message, shown, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_by_raw_keys!();
 }
 
 impl ClientCertVerifier for OnlyThisKey {
@@ -188,31 +179,7 @@ impl ClientCertVerifier for OnlyThisKey {
         self.verify_key(shown, more).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_signature(message, shown, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_by_raw_keys!();
 }
 
 #[cfg(test)]
