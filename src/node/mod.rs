@@ -9,6 +9,8 @@ pub(crate) mod error;
 pub(crate) mod founding;
 pub(crate) mod link;
 #[cfg(test)]
+pub(crate) mod loopback;
+#[cfg(test)]
 mod tests;
 pub(crate) mod thread;
 mod turns;

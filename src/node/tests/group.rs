@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,25 +11,21 @@ use tempfile::TempDir;
 
 use super::node;
 use crate::base::lsn::Lsn;
-use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::consensus::message::Round;
 use crate::consensus::output::Order;
 use crate::log::block::unit_head;
-use crate::log::directory::{Directory, DirectoryId};
-use crate::log::group_commit::Options;
-use crate::log::identity::Owner;
-use crate::log::platform::Platform;
+use crate::log::directory::Directory;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{Home, MemberChange, Members};
-use crate::log::replicated::types::{GroupId, Link, Position, Term};
+use crate::log::replicated::types::{Link, Position, Term};
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::log::snapshot::writer::{Begin, Sizes, SnapshotWriter};
 use crate::node::door::{Answer, Call, Door, News};
 use crate::node::error::NodeError;
-use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
-use crate::node::thread::{NodeSettings, NodeThread};
+use crate::node::loopback::{self, Hosts};
+use crate::node::thread::NodeThread;
 
 /// Executes blocks of one unit while it leads, and applies what is committed.
 struct Engine {
@@ -171,8 +166,7 @@ struct Server {
 /// See the module's header.
 pub(super) struct Group {
     folder: TempDir,
-    /// Distinguishes the hosts of the group.
-    number: u64,
+    hosts: Hosts,
     founders: u64,
     servers: BTreeMap<u64, Server>,
     /// The node whose engine does nothing.
@@ -181,20 +175,11 @@ pub(super) struct Group {
     pub(super) acknowledged: usize,
 }
 
-/// Each group of a process has hosts of its own, so that no two listen on the same one.
-static GROUPS: AtomicU8 = AtomicU8::new(1);
-
 impl Group {
     pub(super) fn new(founders: u64) -> Group {
-        let number = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
+        let hosts = Hosts::take();
         let folder = tempfile::tempdir().unwrap();
-        Group { folder, number, founders, servers: BTreeMap::new(), held: None, acknowledged: 0 }
-    }
-
-    fn address(&self, number: u64) -> NodeAddress {
-        let [.., high, low] = std::process::id().to_be_bytes();
-        let host = format!("127.{high}.{low}.{}", self.number * 8 + number);
-        NodeAddress::new(&host, 6379, 16379).unwrap()
+        Group { folder, hosts, founders, servers: BTreeMap::new(), held: None, acknowledged: 0 }
     }
 
     fn directory(&self, number: u64) -> PathBuf {
@@ -202,34 +187,10 @@ impl Group {
     }
 
     pub(super) fn start(&mut self, number: u64) {
-        let mut rng = Rng::from_entropy();
-        let id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
-        let owner = Owner::Node { group: GroupId(0), node: node(number) };
-        let platform = Platform {
-            options: Options { segment_bytes: 256 * 1024, first_segment_bytes: 64 * 1024, ..Options::default() },
-            ..Platform::default()
-        };
-        let directory =
-            Directory::open_as(owner, Arc::clone(&platform.disk), &self.directory(number), DirectoryId::new(id));
-        let directory = Arc::new(directory.unwrap());
-        let one = VersionRange { oldest: 1, newest: 1 };
-        let address = self.address(number);
-        let settings = NodeSettings {
-            group: GroupId(0),
-            node: node(number),
-            listen: address.for_nodes(),
-            address,
-            founders: (1..=self.founders).map(|number| (node(number), self.address(number))).collect(),
-            security: Security::Plain,
-            deadlines: Deadlines::default(),
-            versions: Versions { protocol: PROTOCOL, log: one, effects: one },
-            keep_bytes: 0,
-            // What is older is read from the files.
-            memory_bytes: 1024,
-            engine_stuck_after: Duration::from_secs(3),
-            disk_stuck_after: Duration::from_secs(10),
-            platform,
-        };
+        let founders = (1..=self.founders).map(|number| (node(number), self.hosts.address(number))).collect();
+        let address = self.hosts.address(number);
+        let (mut settings, directory) = loopback::open(node(number), address, founders, &self.directory(number));
+        settings.engine_stuck_after = Duration::from_secs(3);
         let door = Arc::new(Door::new(Box::new(|| {})));
         let engine = Engine::load(Arc::clone(&directory), &Mark::default());
         let thread = NodeThread::start(settings, directory, Arc::clone(&door)).unwrap();
@@ -346,7 +307,7 @@ impl Group {
 
     /// Returns where a node is, and which directory it has.
     pub(super) fn home(&self, number: u64) -> Home {
-        Home { address: self.address(number), birth: self.servers[&number].engine.directory.id().birth() }
+        Home { address: self.hosts.address(number), birth: self.servers[&number].engine.directory.id().birth() }
     }
 
     /// Makes a snapshot of a node, and gives up the log before it.

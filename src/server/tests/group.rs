@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,14 +16,10 @@ use crate::command;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::persistence::following::Following;
-use crate::log::directory::{Directory, DirectoryId};
-use crate::log::group_commit::Options;
-use crate::log::identity::Owner;
-use crate::log::platform::Platform;
-use crate::log::replicated::types::{GroupId, NodeId};
+use crate::log::replicated::types::NodeId;
 use crate::node::door::Door;
-use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
-use crate::node::thread::{NodeSettings, NodeThread};
+use crate::node::loopback::{self, Hosts};
+use crate::node::thread::NodeThread;
 use crate::persist::saving::Purpose;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -69,8 +64,6 @@ struct Group {
     servers: BTreeMap<u64, Server>,
 }
 
-static GROUPS: AtomicU8 = AtomicU8::new(1);
-
 fn node(number: u64) -> NodeId {
     NodeId::new(number).expect("it is not 0")
 }
@@ -78,12 +71,8 @@ fn node(number: u64) -> NodeId {
 impl Group {
     /// Starts three nodes, and waits until one leads.
     fn new() -> Group {
-        let [.., high, low] = std::process::id().to_be_bytes();
-        // Those of `node::tests` begin at the other end.
-        let group = u64::from(GROUPS.fetch_add(1, Ordering::Relaxed));
-        let host = |number| format!("127.{high}.{low}.{}", 255 - group * 8 + number);
-        let address = |number| NodeAddress::new(&host(number), 6379, 16379).expect("it is one");
-        let addresses = (1..=3).map(|number| (node(number), address(number))).collect();
+        let hosts = Hosts::take();
+        let addresses = (1..=3).map(|number| (node(number), hosts.address(number))).collect();
         let mut group = Group { folder: tempfile::tempdir().expect("a folder"), addresses, servers: BTreeMap::new() };
         (1..=3).for_each(|number| group.start(number));
         group.until_led();
@@ -91,33 +80,9 @@ impl Group {
     }
 
     fn start(&mut self, number: u64) {
-        let mut rng = Rng::from_entropy();
-        let id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
-        let owner = Owner::Node { group: GroupId(0), node: node(number) };
-        let platform = Platform {
-            options: Options { segment_bytes: 256 * 1024, first_segment_bytes: 64 * 1024, ..Options::default() },
-            ..Platform::default()
-        };
         let path = self.folder.path().join(number.to_string());
-        let directory = Directory::open_as(owner, Arc::clone(&platform.disk), &path, DirectoryId::new(id));
-        let directory = Arc::new(directory.expect("nobody else has it"));
-        let one = VersionRange { oldest: 1, newest: 1 };
         let address = self.addresses[&node(number)].clone();
-        let settings = NodeSettings {
-            group: GroupId(0),
-            node: node(number),
-            listen: address.for_nodes(),
-            address,
-            founders: self.addresses.clone(),
-            security: Security::Plain,
-            deadlines: Deadlines::default(),
-            versions: Versions { protocol: PROTOCOL, log: one, effects: one },
-            keep_bytes: 0,
-            memory_bytes: 1024,
-            engine_stuck_after: Duration::from_secs(10),
-            disk_stuck_after: Duration::from_secs(10),
-            platform,
-        };
+        let (settings, directory) = loopback::open(node(number), address, self.addresses.clone(), &path);
         let door = Arc::new(Door::new(Box::new(|| {})));
         let mut engine =
             Engine::new(Config::default(), command::table(), Clock::of_node(), Rng::seeded(number)).expect("memory");
