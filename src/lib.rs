@@ -18,7 +18,6 @@ pub mod lint;
 pub mod log;
 pub mod meters;
 pub(crate) mod net;
-#[cfg_attr(not(test), expect(dead_code, reason = "the thread of a node will run it"))]
 pub(crate) mod node;
 pub mod persist;
 pub mod ping;

@@ -27,7 +27,6 @@ pub mod platform;
 pub(crate) mod reached;
 pub mod repair;
 pub mod replacement;
-#[cfg_attr(not(test), expect(dead_code, reason = "the port between nodes will use it"))]
 pub(crate) mod replicated;
 pub mod restore;
 pub mod scan;

@@ -32,8 +32,10 @@ pub(crate) enum Call {
     /// A snapshot of this node is durable.
     SnapshotMade(Mark),
     /// Hands leadership over. The answer is false if that can't be done now.
+    #[cfg_attr(not(test), expect(dead_code, reason = "commands that change the group will make it"))]
     Transfer(NodeId, Answer<bool>),
     /// Changes the members, in a reign.
+    #[cfg_attr(not(test), expect(dead_code, reason = "commands that change the group will make it"))]
     Change(Term, MemberChange, Answer<Result<(), ChangeRefusal>>),
     /// Ends the thread.
     Stop,
@@ -105,6 +107,7 @@ impl Door {
     }
 
     /// Whether no other node can lead now. It must be asked after the read that depends on it has run.
+    #[cfg_attr(not(test), expect(dead_code, reason = "reads under a lease will ask it"))]
     pub(crate) fn is_leased(&self) -> bool {
         let until = self.lease_until.load(Ordering::Acquire);
         until > 0 && self.now() < Duration::from_nanos(until)

@@ -118,7 +118,7 @@ impl Drop for NodeThread {
     }
 }
 
-/// What the links have brought since the last turn.
+/// News from the links since the last turn.
 struct Inbox {
     arrived: RefCell<Arrived>,
     offers: RefCell<Vec<Offer>>,

@@ -143,7 +143,7 @@ impl Journal {
 
     /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. A node's
     /// log belongs to its group: `None`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "feeds of changes will read the journal from here"))]
     pub(crate) fn read_after(&self, lsn: Lsn) -> Option<Result<UnitReader, ReadError>> {
         self.local().map(|log| log.read_after(lsn))
     }

@@ -171,11 +171,13 @@ impl EntryLog {
     }
 
     /// Returns the number of segments.
+    #[cfg(test)]
     pub(crate) fn segments(&self) -> usize {
         self.shared.segments().count()
     }
 
     /// Does one round of preparing segments. Returns whether there was work and it succeeded.
+    #[cfg(test)]
     pub(crate) fn do_chore(&self) -> bool {
         self.shared.do_chore()
     }

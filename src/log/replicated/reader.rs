@@ -71,6 +71,7 @@ impl EntryReader {
     }
 
     /// Returns the entry that was read last.
+    #[cfg(test)]
     pub(crate) fn read(&self) -> Index {
         self.read
     }

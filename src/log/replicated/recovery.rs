@@ -24,7 +24,9 @@ use crate::log::disk::Clock;
 use crate::log::error::LogError;
 use crate::log::group_commit::{Options, State};
 use crate::log::identity::Owner;
-use crate::log::scan::{End, Passed, Recovery};
+#[cfg(test)]
+use crate::log::scan::End;
+use crate::log::scan::{Passed, Recovery};
 use crate::log::shared::Shared;
 use crate::log::snapshot::reader::SnapshotReader;
 
@@ -164,6 +166,7 @@ impl EntryRecovery {
     }
 
     /// Returns how the log ends.
+    #[cfg(test)]
     pub(crate) fn end(&self) -> Option<&End> {
         self.recovery.end()
     }

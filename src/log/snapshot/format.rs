@@ -37,7 +37,7 @@ const ENTRY_BYTES: usize = 20;
 const MAGIC: [u8; 8] = *b"TIDESNAP";
 const FRAME_MAGIC: [u8; 4] = *b"TGS1";
 
-/// Who reads and writes snapshots of this version.
+/// The version of a snapshot. Each has one kind of owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Version {

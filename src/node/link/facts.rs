@@ -1,4 +1,4 @@
-//! What is known of a link, for metrics and people.
+//! The state of a link, for metrics and people.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,6 +10,7 @@ use crate::log::replicated::types::NodeId;
 
 /// The state of the link with one peer.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "metrics and a list of nodes will show it"))]
 pub(crate) struct PeerFacts {
     pub(crate) node: NodeId,
     pub(crate) address: String,

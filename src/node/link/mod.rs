@@ -87,6 +87,7 @@ impl Links {
     }
 
     /// Returns the address that peers reach this node at, if it listens on a single one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests listen on any free port"))]
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -122,6 +123,7 @@ impl Links {
     }
 
     /// Returns the state of the link with each peer, ordered by node.
+    #[cfg_attr(not(test), expect(dead_code, reason = "metrics and a list of nodes will show it"))]
     pub(crate) fn facts(&self) -> Vec<PeerFacts> {
         self.peers.facts()
     }

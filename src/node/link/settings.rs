@@ -25,7 +25,7 @@ pub(crate) struct LinkSettings {
     pub(crate) deadlines: Deadlines,
 }
 
-/// What distinguishes a node and its group from others with the same numbers.
+/// Tells a node and its group from others with the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) birth: Birth,

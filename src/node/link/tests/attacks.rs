@@ -40,7 +40,7 @@ fn strangers_are_closed_and_disturb_nobody() {
                 let mut stream = TcpStream::connect(two.address()).await.unwrap();
                 let mut bytes: Vec<u8> = (0..rng.below(2_000)).map(|_| rng.next_u64() as u8).collect();
                 if round % 2 == 0 {
-                    // What TLS takes for the head of a record, with a length.
+                    // A head of a TLS record, with a length.
                     bytes.splice(..0, [22, 3, 1, 0x3f, 0xff]);
                 }
                 // The other end may have closed it already.

@@ -76,7 +76,7 @@ fn every_kind() -> Vec<Message> {
     bodies.into_iter().map(message).collect()
 }
 
-/// What a receiver has been told.
+/// A call that a receiver got.
 #[derive(Debug, PartialEq)]
 enum Told {
     Message(NodeId, Message),
