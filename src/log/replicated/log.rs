@@ -17,7 +17,7 @@ use crate::log::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use crate::log::threads::Threads;
 
 /// Takes writes, and says up to which one they are durable. Its threads are [started](EntryLog::start) by whoever does
-/// not do their work: [`step`](EntryLog::step) and [`do_chore`](EntryLog::do_chore).
+/// not do their work.
 pub(crate) struct EntryLog {
     shared: Arc<Shared>,
     writing: Arc<Writing>,
