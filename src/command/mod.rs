@@ -36,6 +36,7 @@ pub(crate) mod metrics;
 mod migrate;
 mod module;
 mod monitor;
+mod node;
 mod persistence;
 mod pop;
 mod pubsub;
@@ -114,6 +115,7 @@ const FAMILIES: &[&[Command]] = &[
     migrate::COMMANDS,
     module::COMMANDS,
     monitor::COMMANDS,
+    node::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::error::NodeError;
+use super::facts::GroupFacts;
 use crate::base::lsn::Lsn;
 use crate::consensus::message::Round;
 use crate::consensus::output::{ChangeRefusal, Order};
@@ -32,10 +33,8 @@ pub(crate) enum Call {
     /// A snapshot of this node is durable.
     SnapshotMade(Mark),
     /// Hands leadership over. The answer is false if that can't be done now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "commands that change the group will make it"))]
     Transfer(NodeId, Answer<bool>),
     /// Changes the members, in a reign.
-    #[cfg_attr(not(test), expect(dead_code, reason = "commands that change the group will make it"))]
     Change(Term, MemberChange, Answer<Result<(), ChangeRefusal>>),
     /// Ends the thread.
     Stop,
@@ -68,6 +67,7 @@ pub(crate) struct Door {
     /// The end of the lease in nanoseconds since `begun`; 0 without one.
     lease_until: AtomicU64,
     begun: Instant,
+    facts: Mutex<Arc<GroupFacts>>,
     /// When the engine was last ready to follow orders, in nanoseconds since `begun`.
     looked_at: AtomicU64,
     wake_node: Arc<Notify>,
@@ -82,6 +82,7 @@ impl Door {
             news: Mutex::default(),
             lease_until: AtomicU64::new(0),
             begun: Instant::now(),
+            facts: Mutex::default(),
             looked_at: AtomicU64::new(0),
             wake_node: Arc::default(),
             wake_engine,
@@ -101,6 +102,11 @@ impl Door {
         mem::take(&mut *lock(&self.news))
     }
 
+    /// Makes the engine look for news. May be called on any thread.
+    pub(crate) fn wake_engine(&self) {
+        (self.wake_engine)();
+    }
+
     /// Tells the node that the engine follows orders.
     pub(crate) fn engine_is_here(&self) {
         self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
@@ -111,6 +117,11 @@ impl Door {
     pub(crate) fn is_leased(&self) -> bool {
         let until = self.lease_until.load(Ordering::Acquire);
         until > 0 && self.now() < Duration::from_nanos(until)
+    }
+
+    /// Returns what the node knows of its group.
+    pub(crate) fn facts(&self) -> Arc<GroupFacts> {
+        Arc::clone(&lock(&self.facts))
     }
 
     // The node's side.
@@ -134,6 +145,11 @@ impl Door {
         self.lease_until.store(until.map_or(0, nanoseconds), Ordering::Release);
     }
 
+    /// Makes known what the node knows of its group.
+    pub(super) fn set_facts(&self, facts: GroupFacts) {
+        *lock(&self.facts) = Arc::new(facts);
+    }
+
     /// Returns for how long the engine has not followed orders, which it does several times a second.
     pub(super) fn engine_is_away_for(&self) -> Duration {
         self.now().saturating_sub(Duration::from_nanos(self.looked_at.load(Ordering::Acquire)))
@@ -142,7 +158,7 @@ impl Door {
     /// Leaves news for the engine.
     pub(super) fn tell(&self, change: impl FnOnce(&mut News)) {
         change(&mut lock(&self.news));
-        (self.wake_engine)();
+        self.wake_engine();
     }
 }
 

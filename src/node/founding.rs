@@ -1,6 +1,7 @@
 //! How a group begins. The nodes that the configuration names tell each other which directories they have, and each of
 //! them waits until it knows all. The births are the group's history, so no two nodes can found different groups, and a
-//! node that comes later with an empty directory is told from one that founds.
+//! node that comes later with an empty directory is told from one that founds: if the group does not know its number, it
+//! asks to join.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ impl Founding {
             *known = Some(greeted);
         }
         let Some(members) = self.members() else { return Ok(None) };
-        let others = self.founders.values().filter_map(|(_, known)| *known);
+        let others = self.founders.values().filter_map(|(_, known)| known.as_ref());
         let stranger = others.into_iter().find(|other| other.identity.history.is_other_than(members.history));
         match stranger {
             Some(stranger) => Err(TooLate { witness: stranger.node, own: self.own.0 }),
@@ -59,7 +60,7 @@ impl Founding {
 
     fn members(&self) -> Option<Members> {
         let home = |(node, (address, known)): (&NodeId, &(NodeAddress, Option<Greeted>))| {
-            known.map(|known| (*node, Home { address: address.clone(), birth: known.identity.birth }))
+            known.as_ref().map(|known| (*node, Home { address: address.clone(), birth: known.identity.birth }))
         };
         let mut homes: BTreeMap<NodeId, Home> = self.founders.iter().map(home).collect::<Option<_>>()?;
         homes.insert(self.own.0, self.own.1.clone());
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
     use crate::log::replicated::members::History;
     use crate::log::replicated::members::tests::home_of;
-    use crate::node::link::settings::{Agreed, Identity};
+    use crate::node::link::settings::{Agreed, Contact, Identity};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -86,7 +87,8 @@ mod tests {
     /// What a node says that has the birth of another.
     fn born_as(number: u64, birth: u64, history: History) -> Greeted {
         let identity = Identity { birth: home_of(node(birth)).birth, history };
-        Greeted { node: node(number), identity, agreed: Agreed { protocol: 1, log: 1, effects: 1 } }
+        let contact = Contact { address: home_of(node(number)).address, sentinel_port: 0 };
+        Greeted { node: node(number), identity, contact, agreed: Agreed { protocol: 1, log: 1, effects: 1 } }
     }
 
     fn new(number: u64) -> Greeted {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
+use super::link::settings::{Contact, Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use super::thread::NodeSettings;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
@@ -58,7 +58,7 @@ pub(crate) fn open(
         group: GroupId(0),
         node,
         listen: address.for_nodes(),
-        address,
+        contact: Contact { address, sentinel_port: 0 },
         founders,
         security: Security::Plain,
         deadlines: Deadlines::default(),

@@ -6,6 +6,7 @@
 
 pub(crate) mod door;
 pub(crate) mod error;
+pub(crate) mod facts;
 pub(crate) mod founding;
 pub(crate) mod link;
 #[cfg(test)]

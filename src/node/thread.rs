@@ -1,6 +1,6 @@
 //! The thread of the node: it finds or founds the group, then takes turns until it is told to stop.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem;
 use std::rc::Rc;
@@ -14,8 +14,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::door::{Call, Door};
 use super::error::NodeError;
+use super::facts::{Acquaintances, GroupFacts, PeerState};
 use super::founding::Founding;
-use super::link::settings::{Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
+use super::link::facts::PeerFacts;
+use super::link::settings::{Contact, Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
 use super::link::{Greeted, Links, Offer, Receiver};
 use super::turns::{Arrived, Turns};
 use crate::base::clock::Clock;
@@ -46,15 +48,18 @@ const BLOCKING_THREADS_MAX: usize = 16;
 /// How long the end of a node waits for them.
 const BLOCKING_END_MAX: Duration = Duration::from_secs(2);
 
-/// How often a node that waits for the other founders says so.
-const FOUNDING_REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How often a node makes known how far its peers are. That one is connected or not is known at once.
+const FACTS_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a node that waits for the other founders, or to be added, says so.
+const WAITING_REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// What a node is told when it starts.
 pub(crate) struct NodeSettings {
     pub(crate) group: GroupId,
     pub(crate) node: NodeId,
-    /// The address at which clients and other nodes reach this one.
-    pub(crate) address: NodeAddress,
+    /// Where clients and other nodes reach this one.
+    pub(crate) contact: Contact,
     /// The founders of the group. A node that is not among them joins a group that is there.
     pub(crate) founders: BTreeMap<NodeId, NodeAddress>,
     /// The host and port to listen on for other nodes.
@@ -123,7 +128,31 @@ struct Inbox {
     arrived: RefCell<Arrived>,
     offers: RefCell<Vec<Offer>>,
     greeted: RefCell<Vec<Greeted>>,
+    /// The nodes that do not count this one among their peers.
+    turned_away: RefCell<Vec<Greeted>>,
+    acquaintances: RefCell<Acquaintances>,
+    /// Something has changed that others want to know of.
+    has_facts: Cell<bool>,
     wake: Arc<Notify>,
+}
+
+impl Inbox {
+    fn new(wake: Arc<Notify>) -> Inbox {
+        Inbox {
+            arrived: RefCell::default(),
+            offers: RefCell::default(),
+            greeted: RefCell::default(),
+            turned_away: RefCell::default(),
+            acquaintances: RefCell::default(),
+            has_facts: Cell::new(true),
+            wake,
+        }
+    }
+
+    fn note_facts(&self) {
+        self.has_facts.set(true);
+        self.wake.notify_one();
+    }
 }
 
 impl Receiver for Inbox {
@@ -137,14 +166,39 @@ impl Receiver for Inbox {
         self.wake.notify_one();
     }
 
-    fn greeted(&self, greeted: &Greeted) {
-        self.greeted.borrow_mut().push(*greeted);
+    fn greeted(&self, greeted: Greeted) {
+        self.acquaintances.borrow_mut().greeted(&greeted);
+        self.greeted.borrow_mut().push(greeted);
+        self.note_facts();
+    }
+
+    fn knocked(&self, stranger: Greeted) {
+        self.acquaintances.borrow_mut().knocked(stranger);
+        self.note_facts();
+    }
+
+    fn turned_away(&self, by: Greeted) {
+        self.turned_away.borrow_mut().push(by);
         self.wake.notify_one();
     }
 
-    fn connected(&self, _: NodeId) {}
+    fn connected(&self, _: NodeId) {
+        self.note_facts();
+    }
 
-    fn disconnected(&self, _: NodeId) {}
+    fn disconnected(&self, _: NodeId) {
+        self.note_facts();
+    }
+}
+
+/// Whom a node without data has met.
+enum Met {
+    /// All founders of a new group.
+    All(Members),
+    /// A group that exists and does not know this node.
+    Group,
+    /// The node is told to stop.
+    Nobody,
 }
 
 /// A node that listens to others, and may have no data yet.
@@ -160,14 +214,13 @@ struct Node<'a> {
 async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>) -> Result<(), NodeError> {
     let newest = newest_snapshot(&directory)?;
     let wake = door.wake_node();
-    let (arrived, offers, greeted) = Default::default();
-    let inbox = Inbox { arrived, offers, greeted, wake: Arc::clone(&wake) };
-    let inbox = Rc::new(inbox);
+    let inbox = Rc::new(Inbox::new(Arc::clone(&wake)));
     let history = newest.as_ref().map_or(History::UNKNOWN, |mark| mark.members.history);
     let links = LinkSettings {
         group: settings.group,
         node: settings.node,
         identity: Identity { birth: directory.id().birth(), history },
+        contact: settings.contact.clone(),
         versions: settings.versions,
         security: settings.security.clone(),
         deadlines: settings.deadlines,
@@ -177,11 +230,12 @@ async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>
     node.set_peers(newest.as_ref().map(|mark| &mark.members));
     let (recovered, log) = match newest {
         Some(mark) => node.open(node.read(mark)?)?,
-        None if node.settings.founders.contains_key(&node.settings.node) => match node.found().await? {
-            Some(founded) => founded,
-            None => return Ok(()),
+        None if node.settings.founders.contains_key(&node.settings.node) => match node.meet_founders().await? {
+            Met::All(members) => node.found(members)?,
+            Met::Group => node.join()?,
+            Met::Nobody => return Ok(()),
         },
-        None => node.open(node.read(Mark::default())?)?,
+        None => node.join()?,
     };
     node.serve(recovered, log, Arc::clone(door)).await
 }
@@ -225,9 +279,17 @@ impl Node<'_> {
         Ok((recovered, log))
     }
 
-    /// Waits for the other founders, and begins the group with them. Returns `None` if the node is told to stop.
-    async fn found(&self) -> Result<Option<(Recovered, EntryLog)>, NodeError> {
-        let Some(members) = self.meet_founders().await? else { return Ok(None) };
+    /// Opens an empty log, to which the group sends what it has once this node is a member.
+    fn join(&self) -> Result<(Recovered, EntryLog), NodeError> {
+        tracing::info!(
+            "this node has no data, and waits to be added to its group: `tidegate node add {}`",
+            self.settings.node
+        );
+        self.open(self.read(Mark::default())?)
+    }
+
+    /// Begins the group with the other founders.
+    fn found(&self, members: Members) -> Result<(Recovered, EntryLog), NodeError> {
         let first = Mark::first(members);
         // The log first: a snapshot without a log would look as if the log were lost.
         let (mut recovered, log) = self.open(EntryRecovery::read_new(Arc::clone(&self.directory), first.clone())?)?;
@@ -249,30 +311,34 @@ impl Node<'_> {
         recovered.snapshot = done.end.mark.unwrap_or_default();
         let founders: Vec<String> = recovered.snapshot.members.all().map(|node| node.to_string()).collect();
         tracing::info!("the group is founded by the nodes {}", founders.join(", "));
-        Ok(Some((recovered, log)))
+        Ok((recovered, log))
     }
 
-    async fn meet_founders(&self) -> Result<Option<Members>, NodeError> {
-        let home = Home { address: self.settings.address.clone(), birth: self.directory.id().birth() };
+    /// Waits until all founders are known, or a group that is there already.
+    async fn meet_founders(&self) -> Result<Met, NodeError> {
+        let home = Home { address: self.settings.contact.address.clone(), birth: self.directory.id().birth() };
         let mut founding = Founding::new(self.settings.node, home, &self.settings.founders);
-        let mut report_at = Instant::now() + FOUNDING_REPORT_EVERY;
+        let mut report_at = Instant::now() + WAITING_REPORT_EVERY;
         loop {
             for greeted in mem::take(&mut *self.inbox.greeted.borrow_mut()) {
                 if let Some(members) = founding.greeted(greeted)? {
-                    return Ok(Some(members));
+                    return Ok(Met::All(members));
                 }
+            }
+            if self.inbox.turned_away.take().iter().any(|by| by.identity.history != History::UNKNOWN) {
+                return Ok(Met::Group);
             }
             // Others may be further already. They repeat what matters.
             self.inbox.arrived.take();
             self.inbox.offers.take();
             if self.door.take_calls().iter().any(|call| matches!(call, Call::Stop)) {
-                return Ok(None);
+                return Ok(Met::Nobody);
             }
             if timeout_at(report_at, self.wake.notified()).await.is_err() {
                 let awaited: Vec<String> =
                     founding.awaited().map(|(node, address)| format!("{node} ({})", address.for_nodes())).collect();
                 tracing::info!("waiting to found the group with the nodes {}", awaited.join(", "));
-                report_at = Instant::now() + FOUNDING_REPORT_EVERY;
+                report_at = Instant::now() + WAITING_REPORT_EVERY;
             }
         }
     }
@@ -299,6 +365,7 @@ impl Node<'_> {
         let mut members = Members::default();
         let mut refusals = BTreeMap::new();
         let mut stop_at = None;
+        let mut facts_at = Instant::now();
         let mut ticks = interval(TICK);
         // A lease counts on it that a node never makes up for ticks that it has missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -310,6 +377,7 @@ impl Node<'_> {
             }
             let done = turns.turn(self.inbox.arrived.take())?;
             self.inbox.greeted.borrow_mut().clear();
+            self.inbox.turned_away.borrow_mut().clear();
             if *turns.members() != members {
                 members = turns.members().clone();
                 self.links.set_history(members.history);
@@ -336,6 +404,10 @@ impl Node<'_> {
             for (peer, refusal) in done.refused {
                 warn_of(peer, refusal, &mut refusals);
             }
+            if self.inbox.has_facts.take() || Instant::now() >= facts_at {
+                facts_at = Instant::now() + FACTS_EVERY;
+                turns.make_known(self.facts(&turns));
+            }
             if done.stops {
                 stop_at = Some(Instant::now() + HAND_OVER_MAX);
             }
@@ -351,6 +423,18 @@ impl Node<'_> {
                 () = self.wake.notified() => {}
             }
         }
+    }
+
+    /// Returns what this node knows of its group.
+    fn facts(&self, turns: &Turns) -> GroupFacts {
+        let mut acquaintances = self.inbox.acquaintances.borrow_mut();
+        let of_peer = |link: PeerFacts| PeerState {
+            contact: acquaintances.contact(link.node),
+            missing: turns.missing_at(link.node),
+            link,
+        };
+        let peers = self.links.facts().into_iter().map(of_peer).collect();
+        GroupFacts { term: turns.term(), peers, strangers: acquaintances.strangers() }
     }
 
     /// Reads entries from the files, on another thread. A later turn has them.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::door::{Call, Door};
 use super::error::NodeError;
+use super::facts::GroupFacts;
 use crate::base::lsn::Lsn;
 use crate::consensus::core::Core;
 use crate::consensus::fetch::{Fetch, Gone};
@@ -18,7 +19,7 @@ use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
-use crate::log::replicated::types::{Index, NodeId};
+use crate::log::replicated::types::{Index, NodeId, Term};
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 /// Bytes of blocks that the engine may be behind before no more are taken from the leader.
@@ -137,6 +138,21 @@ impl Turns {
     /// Whether this node leads its group, as far as it knows.
     pub(crate) fn leads(&self) -> bool {
         self.core.leads()
+    }
+
+    /// Returns the newest term that this node knows.
+    pub(crate) fn term(&self) -> Term {
+        self.core.term()
+    }
+
+    /// Returns how many entries of the log another node lacks, if this one leads and knows.
+    pub(crate) fn missing_at(&self, node: NodeId) -> Option<u64> {
+        self.core.missing_at(node)
+    }
+
+    /// Makes known what this node knows of its group.
+    pub(crate) fn make_known(&self, facts: GroupFacts) {
+        self.door.set_facts(facts);
     }
 
     /// Takes everything that has arrived, then the time. The writes and the news are on their way when this returns;

@@ -13,15 +13,18 @@ use std::sync::mpsc::{Receiver, channel};
 use crate::base::lsn::Lsn;
 use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
-use crate::consensus::output::Order;
+use crate::consensus::output::{ChangeRefusal, Order};
 use crate::log::block::HEAD_BYTES;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
-use crate::log::replicated::members::Members;
+use crate::log::replicated::members::{MemberChange, Members};
 use crate::log::replicated::types::{Link, NodeId, Position, Term};
 use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 use crate::node::door::{Call, Door, News};
+use crate::node::facts::GroupFacts;
 use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
+use crate::spec::session_key::SessionKey;
+use crate::spec::table::CommandId;
 
 /// See the module's header.
 pub(crate) struct GroupLog {
@@ -47,6 +50,10 @@ pub(crate) struct GroupLog {
     written_bytes: u64,
     /// A node needs a newer snapshot than there is.
     wants_snapshot: bool,
+    /// The change of the members that a client waits for.
+    asked: Option<Asked>,
+    /// The node that gets leadership once the round is confirmed, and with it the reply to whoever asked for that.
+    heir: Option<(u64, NodeId)>,
     /// The last unit of a snapshot that is made, and the entry that it turned out to be in.
     awaited: Option<(Lsn, Option<(Position, Members)>)>,
     failure: Option<String>,
@@ -74,6 +81,33 @@ impl Rounds {
             self.confirmed = self.confirmed.max(round);
         }
     }
+}
+
+/// A change of the members, until it is committed or refused.
+struct Asked {
+    change: MemberChange,
+    client: Waiter,
+    /// Says whether the change was proposed.
+    answer: Receiver<Result<(), ChangeRefusal>>,
+    outcome: Option<Result<(), ChangeRefusal>>,
+}
+
+/// A client that waits, and its call.
+type Waiter = (SessionKey, CommandId);
+
+/// Why leadership can't be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TransferRefusal {
+    #[error("this node does not lead")]
+    NotLeader,
+    #[error("this node leads already")]
+    Leads,
+    #[error("only a voter can lead")]
+    NoVoter,
+    #[error("this node has no connection with that one")]
+    Unreachable,
+    #[error("a change of the members is not finished")]
+    Pending,
 }
 
 /// How an applied block relates to what the engine has.
@@ -104,6 +138,8 @@ impl GroupLog {
             leader: None,
             written_bytes: 0,
             wants_snapshot: false,
+            asked: None,
+            heir: None,
             awaited: None,
             failure: None,
         }
@@ -196,6 +232,20 @@ impl GroupLog {
         if let Some(failure) = failure {
             self.failure = Some(failure.to_string());
         }
+        if let Some(asked) = &mut self.asked
+            && let Ok(Err(refusal)) = asked.answer.try_recv()
+        {
+            asked.outcome = Some(Err(refusal));
+        }
+        let is_due = |(round, _): &mut (u64, NodeId)| *round <= self.rounds.confirmed;
+        if let Some((_, to)) = self.heir.take_if(is_due) {
+            let answer = move |has_begun: bool| {
+                if !has_begun {
+                    tracing::warn!("leadership could not be handed to node {to}: try again");
+                }
+            };
+            self.door.call(Call::Transfer(to, Box::new(answer)));
+        }
     }
 
     fn advance(&mut self, lsn: Lsn) {
@@ -230,7 +280,7 @@ impl GroupLog {
 
     /// Ends the reign. Blocks that were proposed may still be given back.
     pub(crate) fn deposed(&mut self) {
-        self.reign = None;
+        (self.reign, self.asked, self.heir) = (None, None, None);
         self.rounds.by_block.clear();
     }
 
@@ -261,6 +311,56 @@ impl GroupLog {
     /// Notes a committed change of the members.
     pub(crate) fn changed(&mut self, at: Position, members: Members) {
         (self.position, self.members) = (at, members);
+        if let Some(asked) = &mut self.asked
+            && asked.change.is_made_in(&self.members)
+        {
+            asked.outcome = Some(Ok(()));
+        }
+    }
+
+    /// Begins to change the members for a client. Its [answer](Self::take_answer) comes when the change is committed.
+    pub(crate) fn change(&mut self, change: MemberChange, client: Waiter) -> Result<(), ChangeRefusal> {
+        let (term, _) = self.reign.ok_or(ChangeRefusal::NotLeader)?;
+        if self.asked.is_some() {
+            return Err(ChangeRefusal::Pending);
+        }
+        let ((sender, answer), door) = (channel(), Arc::clone(&self.door));
+        let tell = move |answer| {
+            // The client may have gone.
+            let _ = sender.send(answer);
+            door.wake_engine();
+        };
+        self.door.call(Call::Change(term, change.clone(), Box::new(tell)));
+        self.asked = Some(Asked { change, client, answer, outcome: None });
+        Ok(())
+    }
+
+    /// Takes the answer to a client that has asked for a change of the members.
+    pub(crate) fn take_answer(&mut self) -> Option<(Waiter, Result<(), ChangeRefusal>)> {
+        let Asked { client, outcome, .. } = self.asked.take_if(|asked| asked.outcome.is_some())?;
+        Some((client, outcome?))
+    }
+
+    /// Begins to hand leadership over, once the replies made now have left.
+    pub(crate) fn transfer(&mut self, to: NodeId) -> Result<(), TransferRefusal> {
+        let leads = self.reign.is_some();
+        match self.leader {
+            Some(leader) if leader == to && leads => return Err(TransferRefusal::Leads),
+            _ if !leads => return Err(TransferRefusal::NotLeader),
+            _ if !self.members.voters.contains(&to) => return Err(TransferRefusal::NoVoter),
+            _ if self.asked.is_some() => return Err(TransferRefusal::Pending),
+            _ if !self.facts().peer(to).is_some_and(|peer| peer.link.is_connected()) => {
+                return Err(TransferRefusal::Unreachable);
+            }
+            _ => {}
+        }
+        self.heir = Some((self.rounds.current, to));
+        Ok(())
+    }
+
+    /// Returns what the node knows of its group.
+    pub(crate) fn facts(&self) -> Arc<GroupFacts> {
+        self.door.facts()
     }
 
     /// Returns the members as of the last entry that was given back.

@@ -52,7 +52,7 @@ pub(crate) struct Env<'a> {
 /// Consequences of a call on [`Persistence`] for the other parts of the server.
 #[derive(Default)]
 pub(crate) struct News {
-    /// Clients to answer, each with its call and the outcome of the snapshot it waited for.
+    /// Clients to answer, each with its call and the outcome of what it waited for.
     pub(crate) answers: Vec<((SessionKey, CommandId), Result<(), String>)>,
     /// Commands that write may be admitted where they were refused, or the other way round.
     pub(crate) changes_admission: bool,

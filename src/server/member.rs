@@ -18,7 +18,7 @@ use crate::log::platform::Platform;
 use crate::log::replicated::types::{GroupId, NodeId};
 use crate::node::door::Door;
 use crate::node::error::NodeError;
-use crate::node::link::settings::{Deadlines, PROTOCOL, Security, VersionRange, Versions};
+use crate::node::link::settings::{Contact, Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use crate::node::thread::{NodeSettings, NodeThread};
 use crate::persist::limits::DISK_STUCK_AFTER;
 use crate::persist::tail::EFFECTS_FORMAT;
@@ -87,7 +87,7 @@ fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSet
         group: GroupId(0),
         node,
         listen: address.for_nodes(),
-        address,
+        contact: Contact { address, sentinel_port: 0 },
         founders,
         security: security(config)?,
         deadlines: Deadlines::default(),

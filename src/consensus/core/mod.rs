@@ -432,9 +432,22 @@ impl Core {
         Term(self.raft.raft.term)
     }
 
-    /// Returns the leader that this node follows, or this node.
+    /// Returns the leader that this node follows, or this node, for as long as it serves clients, as far as this node
+    /// knows: from when an entry of its term is committed, until it hands over.
     pub(crate) fn leader(&self) -> Option<NodeId> {
-        NodeId::new(self.raft.raft.leader_id)
+        let log = &self.raft.raft.raft_log;
+        let leader = NodeId::new(self.raft.raft.leader_id)?;
+        let serves = match leader == self.id {
+            true => matches!(self.reign, Reign::Open(_)),
+            false => log.term(log.committed).is_ok_and(|term| term == self.raft.raft.term),
+        };
+        serves.then_some(leader)
+    }
+
+    /// Returns how many entries of the log another node lacks, if this one leads and knows.
+    pub(crate) fn missing_at(&self, node: NodeId) -> Option<u64> {
+        let has = self.raft.raft.prs().get(node.get()).filter(|_| self.leads())?.matched;
+        (has > 0).then(|| self.last().index.0.saturating_sub(has))
     }
 
     /// Returns the last entry that this node knows to be committed.

@@ -89,6 +89,10 @@ impl Following {
                 group.handled(self.told);
             }
         }
+        if let Some((client, outcome)) = engine.group().and_then(GroupLog::take_answer) {
+            let answer = (client, outcome.map_err(|refusal| refusal.to_string()));
+            engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.news.answers.push(answer));
+        }
         if engine.group().is_some_and(|group| group.has_awaited()) {
             (engine.server.persistence.saving.wake)();
         }

@@ -195,6 +195,15 @@ impl MemberChange {
         }
     }
 
+    /// Whether members are as after the change.
+    pub(crate) fn is_made_in(&self, members: &Members) -> bool {
+        match self {
+            MemberChange::AddLearner(node, _) => members.contains(*node),
+            MemberChange::Promote(node) => members.voters.contains(node),
+            MemberChange::Remove(node) => !members.contains(*node),
+        }
+    }
+
     /// Reads a change that fills `bytes`.
     pub(crate) fn read(mut bytes: &[u8]) -> Option<MemberChange> {
         let [kind, zeros @ ..] = take::<8>(&mut bytes)?;

@@ -10,19 +10,29 @@ use crate::log::replicated::types::NodeId;
 
 /// The state of the link with one peer.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "metrics and a list of nodes will show it"))]
 pub(crate) struct PeerFacts {
     pub(crate) node: NodeId,
+    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) address: String,
     /// The connection that this node has dialled.
     pub(crate) sending: ConnectionFacts,
     /// The connection that the peer has dialled.
     pub(crate) receiving: ConnectionFacts,
     /// The transfer of a snapshot to the peer, and the one from it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) outgoing: ConnectionFacts,
+    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) incoming: ConnectionFacts,
     /// Messages to the peer that were dropped.
+    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) dropped: u64,
+}
+
+impl PeerFacts {
+    /// Whether messages go both ways.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.sending.connected_since.is_some() && self.receiving.connected_since.is_some()
+    }
 }
 
 /// The state of one of the two connections with a peer.

@@ -12,6 +12,8 @@
 //! | 36 | 8 | node that it means to speak to |
 //! | 44 | 8 | birth of the node that speaks |
 //! | 52 | 16 | history of the group; zeros while unknown |
+//! | 68 | 6 | ports of the node that speaks: for clients, for nodes, of Sentinel (0: none), 2 bytes each |
+//! | 74 | 1 + n | bytes of its host, and the host |
 //!
 //! All numbers are little-endian. Both ends compare the two greetings in the same way, so both know why they do not fit
 //! and can say so. Only what one end alone can know is told by the verdict.
@@ -20,15 +22,16 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use super::limits::GREETING_MAX_BYTES;
-use super::settings::{Agreed, Identity, LinkSettings, VersionRange, Versions};
+use super::settings::{Agreed, Contact, Identity, LinkSettings, VersionRange, Versions};
+use crate::base::node_address::NodeAddress;
 use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
 
 const MAGIC: [u8; 8] = *b"TIDEGATE";
 
-/// Bytes up to the length, and bytes that this version knows behind it.
+/// Bytes up to the length, and bytes that this version knows behind it, without the host.
 pub(super) const HEAD_BYTES: usize = 10;
-const BODY_BYTES: usize = 58;
+const BODY_BYTES: usize = 65;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub(crate) enum GreetingError {
     Node,
     #[error("the greeting states no birth")]
     Birth,
+    #[error("the greeting states no address")]
+    Address,
 }
 
 /// Why two nodes can't talk. The text is right at both ends.
@@ -129,15 +134,16 @@ impl fmt::Display for Verdict {
 }
 
 /// What the other end of a connection has said in its greeting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Greeted {
     pub(crate) node: NodeId,
     pub(crate) identity: Identity,
+    pub(crate) contact: Contact,
     pub(crate) agreed: Agreed,
 }
 
 /// See the module's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) purpose: Purpose,
     pub(super) verdict: Verdict,
@@ -146,6 +152,7 @@ pub(super) struct Greeting {
     pub(super) from: NodeId,
     to: NodeId,
     pub(super) identity: Identity,
+    contact: Contact,
 }
 
 impl Greeting {
@@ -158,7 +165,12 @@ impl Greeting {
         verdict: Verdict,
     ) -> Greeting {
         let LinkSettings { group, node, versions, .. } = *settings;
-        Greeting { purpose, verdict, versions, group, from: node, to, identity }
+        Greeting { purpose, verdict, versions, group, from: node, to, identity, contact: settings.contact.clone() }
+    }
+
+    /// Returns what the other end has said, by its greeting.
+    pub(super) fn said(self, agreed: Agreed) -> Greeted {
+        Greeted { node: self.from, identity: self.identity, contact: self.contact, agreed }
     }
 
     /// Compares the greeting of this node with that of the other end.
@@ -188,8 +200,9 @@ impl Greeting {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let Versions { protocol, log, effects } = self.versions;
         let versions = [protocol, log, effects].into_iter().flat_map(|range| [range.oldest, range.newest]);
+        let Contact { address, sentinel_port } = &self.contact;
         let mut bytes = MAGIC.to_vec();
-        bytes.extend((BODY_BYTES as u16).to_le_bytes());
+        bytes.extend(((BODY_BYTES + address.host().len()) as u16).to_le_bytes());
         bytes.extend([self.purpose.code(), self.verdict.code()]);
         bytes.extend(versions.flat_map(u16::to_le_bytes));
         bytes.extend(self.group.0.to_le_bytes());
@@ -197,6 +210,9 @@ impl Greeting {
         bytes.extend(self.to.get().to_le_bytes());
         bytes.extend(self.identity.birth.0.get().to_le_bytes());
         bytes.extend(self.identity.history.0);
+        bytes.extend([address.port, address.node_port, *sentinel_port].into_iter().flat_map(u16::to_le_bytes));
+        bytes.push(address.host().len() as u8);
+        bytes.extend(address.host().as_bytes());
         bytes
     }
 
@@ -213,7 +229,7 @@ impl Greeting {
 
     /// Reads the bytes behind the head. Those behind the known fields are passed over.
     pub(super) fn parse(body: &[u8]) -> Result<Greeting, GreetingError> {
-        let mut rest = body.get(..BODY_BYTES).ok_or(GreetingError::Length(body.len()))?;
+        let (mut rest, behind) = body.split_at_checked(BODY_BYTES).ok_or(GreetingError::Length(body.len()))?;
         let [purpose, verdict] = take(&mut rest);
         let mut range = || VersionRange {
             oldest: u16::from_le_bytes(take(&mut rest)),
@@ -225,8 +241,13 @@ impl Greeting {
         let (from, to) = (node()?, node()?);
         let birth = NonZeroU64::new(u64::from_le_bytes(take(&mut rest))).ok_or(GreetingError::Birth)?;
         let identity = Identity { birth: Birth(birth), history: History(take(&mut rest)) };
-        let purpose = Purpose::of(purpose);
-        Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, identity })
+        let mut port = || u16::from_le_bytes(take(&mut rest));
+        let [port, node_port, sentinel_port] = [port(), port(), port()];
+        let [host_bytes] = take(&mut rest);
+        let host = behind.get(..host_bytes.into()).and_then(|host| str::from_utf8(host).ok());
+        let address = host.and_then(|host| NodeAddress::new(host, port, node_port)).ok_or(GreetingError::Address)?;
+        let (purpose, contact) = (Purpose::of(purpose), Contact { address, sentinel_port });
+        Ok(Greeting { purpose, verdict: Verdict::of(verdict), versions, group, from, to, identity, contact })
     }
 }
 
@@ -263,6 +284,7 @@ mod tests {
             from: node(from),
             to: node(to),
             identity: identity(0),
+            contact: Contact { address: format!("host-{from}:1@2").parse().unwrap(), sentinel_port: 3 },
         }
     }
 
@@ -282,12 +304,17 @@ mod tests {
             assert_eq!(parse(&greeting.bytes()), Ok(greeting));
         }
         let mut bytes = greeting(1, 2).bytes();
-        assert_eq!(bytes.len(), HEAD_BYTES + BODY_BYTES);
+        assert_eq!(bytes.len(), HEAD_BYTES + BODY_BYTES + "host-1".len());
         bytes[28..36].fill(0);
         assert_eq!(parse(&bytes), Err(GreetingError::Node));
         let mut bytes = greeting(1, 2).bytes();
         bytes[44..52].fill(0);
         assert_eq!(parse(&bytes), Err(GreetingError::Birth));
+        for (at, byte) in [(68, 0), (70, 0), (74, 0), (74, 200), (75, b' '), (75, 0xff)] {
+            let mut bytes = greeting(1, 2).bytes();
+            bytes[at] = byte;
+            assert_eq!(parse(&bytes), Err(GreetingError::Address), "{at}");
+        }
     }
 
     #[test]
@@ -310,7 +337,7 @@ mod tests {
         for _ in 0..1_000 {
             let bytes: Vec<u8> = (0..BODY_BYTES + 10).map(|_| rng.next_u64() as u8).collect();
             // Whatever is read fits no greeting of ours.
-            assert!(Greeting::parse(&bytes).is_ok_and(|theirs| greeting(1, 2).agree(&theirs).is_err()));
+            assert!(Greeting::parse(&bytes).map_or(true, |theirs| greeting(1, 2).agree(&theirs).is_err()));
         }
     }
 

@@ -20,9 +20,14 @@ pub(super) async fn greet(
     let theirs = read(stream).await?;
     let agreed = own.agree(&theirs)?;
     match (theirs.verdict, peers.judge(to, theirs.identity.birth)) {
-        (Verdict::Welcome, Verdict::Welcome) => Ok(Greeted { node: to, identity: theirs.identity, agreed }),
+        (Verdict::Welcome, Verdict::Welcome) => Ok(theirs.said(agreed)),
         (Verdict::Welcome, own) => Err(LinkError::Refuses(own)),
-        (verdict, _) => Err(LinkError::Refused(verdict)),
+        (verdict, _) => {
+            if verdict == Verdict::NoPeer {
+                peers.receiver.turned_away(theirs.said(agreed));
+            }
+            Err(LinkError::Refused(verdict))
+        }
     }
 }
 
@@ -37,8 +42,13 @@ pub(super) async fn answer(stream: &mut Stream, peers: &Peers) -> Result<(Greete
     // Before any refusal, so that the other end learns the reason, too.
     write(stream, &own).await?;
     let agreed = own.agree(&theirs)?;
+    let purpose = theirs.purpose;
     match verdict {
-        Verdict::Welcome => Ok((Greeted { node: theirs.from, identity: theirs.identity, agreed }, theirs.purpose)),
+        Verdict::Welcome => Ok((theirs.said(agreed), purpose)),
+        Verdict::NoPeer => {
+            peers.receiver.knocked(theirs.said(agreed));
+            Err(LinkError::Refuses(verdict))
+        }
         verdict => Err(LinkError::Refuses(verdict)),
     }
 }

@@ -11,17 +11,16 @@ use tokio::time::{sleep, timeout};
 
 use super::error::LinkError;
 use super::frame::{self, FrameReader};
-use super::greeting::Greeted;
 use super::limits::{TRANSFER_CHUNK_BYTES, TRANSFER_CHUNKS_WAITING};
 use super::offer::{Offer, decode_offer, encode_answer};
 use super::peers::{ConnectionId, Peer, Peers};
 use super::security::Stream;
 use super::sending::write;
+use crate::log::replicated::types::NodeId;
 use crate::log::snapshot::arriving::{ArrivalError, ArrivingSnapshot};
 
 /// Takes the snapshot that a node sends on this connection.
-pub(super) async fn serve(peers: &Peers, id: ConnectionId, greeted: &Greeted, stream: Stream) {
-    let node = greeted.node;
+pub(super) async fn serve(peers: &Peers, id: ConnectionId, node: NodeId, stream: Stream) {
     let Some(peer) = peers.adopt_transfer(id, node) else { return };
     peer.incoming.connected();
     match receive(peers, &peer, stream).await {

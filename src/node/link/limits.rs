@@ -47,7 +47,7 @@ pub(super) const HANDSHAKES_MAX: usize = 64;
 /// Failures of strangers that are remembered, so that each is logged once.
 pub(super) const REMEMBERED_FAILURES: usize = 16;
 
-/// Bytes of a greeting. This version's takes 60; a later one may append fields.
+/// Bytes of a greeting behind its head. This version's takes 65 and the host; a later one may append fields.
 pub(super) const GREETING_MAX_BYTES: usize = 512;
 
 /// Bytes of a frame's payload: the longest block, and room for the fields around it. Consensus puts up to 1 MiB of

@@ -123,7 +123,6 @@ impl Links {
     }
 
     /// Returns the state of the link with each peer, ordered by node.
-    #[cfg_attr(not(test), expect(dead_code, reason = "metrics and a list of nodes will show it"))]
     pub(crate) fn facts(&self) -> Vec<PeerFacts> {
         self.peers.facts()
     }

@@ -29,7 +29,13 @@ pub(crate) trait Receiver {
     fn offered(&self, offer: Offer);
 
     /// A node has shaken hands, on either of the two connections with it.
-    fn greeted(&self, greeted: &Greeted);
+    fn greeted(&self, greeted: Greeted);
+
+    /// A node that is no peer has dialled this one, and proved that it knows the secret or has a certificate.
+    fn knocked(&self, stranger: Greeted);
+
+    /// A node that this one has dialled does not count it among its peers.
+    fn turned_away(&self, by: Greeted);
 
     /// Messages to `peer` are sent from now on.
     fn connected(&self, peer: NodeId);

@@ -30,9 +30,9 @@ pub(super) async fn accept_all(peers: Rc<Peers>, listener: TcpListener) {
                 Task::spawn(async move {
                     match shake_hands(&peers, socket).await {
                         Ok((stream, greeted, Purpose::Snapshot)) => {
-                            incoming::serve(&peers, id, &greeted, stream).await;
+                            incoming::serve(&peers, id, greeted.node, stream).await;
                         }
-                        Ok((stream, greeted, _)) => serve(&peers, id, &greeted, stream).await,
+                        Ok((stream, greeted, _)) => serve(&peers, id, greeted, stream).await,
                         Err(error) => {
                             if peers.failures.add(&error) {
                                 tracing::warn!("{address} can't be received from: {error}");
@@ -65,7 +65,7 @@ async fn shake_hands(peers: &Peers, socket: TcpStream) -> Result<(Stream, Greete
 }
 
 /// Reads what a node sends until the connection ends.
-async fn serve(peers: &Peers, id: ConnectionId, greeted: &Greeted, mut stream: Stream) {
+async fn serve(peers: &Peers, id: ConnectionId, greeted: Greeted, mut stream: Stream) {
     let node = greeted.node;
     let Some(peer) = peers.adopt(id, node) else { return };
     peer.receiving.connected();

@@ -48,7 +48,7 @@ async fn connect_and_send(peers: &Peers, peer: &Peer) -> Result<Infallible, Link
     tracing::info!("node {} ({}) is connected", peer.node, peer.address);
     peer.sending.connected();
     peer.queue.open();
-    peers.receiver.greeted(&greeted);
+    peers.receiver.greeted(greeted);
     peers.receiver.connected(peer.node);
     let ended = send(peers, peer, &mut stream).await;
     peer.queue.close();

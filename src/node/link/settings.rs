@@ -8,6 +8,7 @@ use super::limits::{
     CONNECT_MAX, HANDSHAKE_MAX, KEEP_ALIVE_EVERY, RETRY_FIRST, RETRY_MAX, SILENCE_MAX, SOUND_AFTER, STALL_MAX,
     TRANSFER_RETRY, TRANSFER_STALL_MAX,
 };
+use crate::base::node_address::NodeAddress;
 use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
 
@@ -20,6 +21,7 @@ pub(crate) struct LinkSettings {
     pub(crate) group: GroupId,
     pub(crate) node: NodeId,
     pub(crate) identity: Identity,
+    pub(crate) contact: Contact,
     pub(crate) versions: Versions,
     pub(crate) security: Security,
     pub(crate) deadlines: Deadlines,
@@ -30,6 +32,14 @@ pub(crate) struct LinkSettings {
 pub(crate) struct Identity {
     pub(crate) birth: Birth,
     pub(crate) history: History,
+}
+
+/// Where a node is to be found, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contact {
+    pub(crate) address: NodeAddress,
+    /// The port on which it speaks Sentinel's protocol; 0 if on none.
+    pub(crate) sentinel_port: u16,
 }
 
 /// Where a peer is to be found.

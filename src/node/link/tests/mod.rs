@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use super::settings::{
-    Agreed, Deadlines, Identity, LinkSettings, PROTOCOL, PeerHome, Security, VersionRange, Versions,
+    Agreed, Contact, Deadlines, Identity, LinkSettings, PROTOCOL, PeerHome, Security, VersionRange, Versions,
 };
 use super::{Greeted, Links, Offer, Receiver};
 use crate::consensus::message::{Body, Message, Round, SentEntry};
@@ -81,6 +81,8 @@ fn every_kind() -> Vec<Message> {
 enum Told {
     Message(NodeId, Message),
     Greeted(NodeId, Agreed),
+    Knocked(Greeted),
+    TurnedAway(Greeted),
     Connected(NodeId),
     Disconnected(NodeId),
 }
@@ -105,8 +107,16 @@ impl Receiver for Recorder {
         let _ = offer.answer.send(arriving.ok_or("there is no room here".to_owned()));
     }
 
-    fn greeted(&self, greeted: &Greeted) {
+    fn greeted(&self, greeted: Greeted) {
         self.told.borrow_mut().push(Told::Greeted(greeted.node, greeted.agreed));
+    }
+
+    fn knocked(&self, stranger: Greeted) {
+        self.told.borrow_mut().push(Told::Knocked(stranger));
+    }
+
+    fn turned_away(&self, by: Greeted) {
+        self.told.borrow_mut().push(Told::TurnedAway(by));
     }
 
     fn connected(&self, peer: NodeId) {
@@ -178,6 +188,7 @@ fn settings(number: u64) -> LinkSettings {
         group: GroupId(0),
         node: node(number),
         identity: Identity { birth: home_of(node(number)).birth, history: History::UNKNOWN },
+        contact: Contact { address: home_of(node(number)).address, sentinel_port: number as u16 },
         versions: Versions { protocol: PROTOCOL, log: range, effects: range },
         security: Security::Plain,
         deadlines: Deadlines {
