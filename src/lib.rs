@@ -16,6 +16,7 @@ pub mod import;
 pub mod keyspace;
 pub mod lint;
 pub mod log;
+pub mod membership;
 pub mod meters;
 pub(crate) mod net;
 pub(crate) mod node;

@@ -21,8 +21,9 @@ use tidegate::check::Verdict;
 use tidegate::client::Address;
 use tidegate::client_tls::TlsFlags;
 use tidegate::config::{self, Arguments, Asked, Config, Supervised};
+use tidegate::membership::Task;
 use tidegate::script::bundled::{BUNDLED, Bundled};
-use tidegate::{check, client, command, export, import, ping, server};
+use tidegate::{check, client, command, export, import, membership, ping, server};
 use url::Url;
 
 fn main() -> ExitCode {
@@ -74,6 +75,7 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
             process::end_with_the_reader();
             return check_directory(matches);
         }
+        Some(("node", matches)) => manage_nodes(matches),
         Some(("scripts", matches)) => {
             process::end_with_the_reader();
             show_scripts(matches)
@@ -114,6 +116,7 @@ fn with_helpers(server: Command) -> Command {
         .subcommand(import_command())
         .subcommand(export_command())
         .subcommand(check_command())
+        .subcommand(node_command())
 }
 
 /// The flags for TLS, named as in redis-cli. A short help leaves them out.
@@ -240,6 +243,46 @@ fn check_command() -> Command {
             "Exit code 0: everything is good; 1: a torn tail, which the next start cuts off, or damage; 2: the folder \
              can't be read, or a server is using it. Without --repair nothing is written.",
         )
+}
+
+fn node_command() -> Command {
+    let task = |name: &'static str, about: &'static str| {
+        let number = Arg::new("ID").required(true).value_parser(value_parser!(u64).range(1..));
+        Command::new(name).about(about).arg(number.help("The number of the node, as in its `node-id`"))
+    };
+    let only_follows = switch("learner", "Let it follow only: it is up to date, and does not vote");
+    Command::new("node")
+        .about("Show and change the nodes of a group")
+        .subcommand_required(true)
+        .arg(address("url").global(true))
+        .args(tls_flags().map(|flag| flag.global(true)))
+        .subcommand(Command::new("list").about("Show the nodes, and those that ask to join"))
+        .subcommand(
+            task("add", "Add a node that asks to join, and let it vote once it has caught up").arg(only_follows),
+        )
+        .subcommand(task("promote", "Let a node vote that has followed so far"))
+        .subcommand(task("remove", "Remove a node; if it leads, another one takes over first"))
+        .subcommand(task("transfer", "Hand leadership over to a node"))
+        .after_help(
+            "Any node of the group will do for --url. A task that was interrupted goes on when it is called again.\n\
+             To replace a node that is lost: start another one with a new number and the nodes of the group in its \
+             `nodes`, add it, and remove the old one.",
+        )
+}
+
+fn manage_nodes(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    let node = || matches.get_one::<u64>("ID").copied().unwrap_or_default();
+    let task = match name {
+        "add" => Task::Add { node: node(), only_follows: matches.get_flag("learner") },
+        "promote" => Task::Promote(node()),
+        "remove" => Task::Remove(node()),
+        "transfer" => Task::Transfer(node()),
+        _ => Task::List,
+    };
+    let url = text(matches, "url");
+    let server = Address { url, tls: &tls(matches, &[url])? };
+    Ok(membership::run(server, task, &mut say)?)
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {

@@ -146,28 +146,43 @@ fn replica_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     )))
 }
 
-fn fail_over(_: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+/// FAILOVER: hands leadership over to another node of the group, with which a single server can't serve. That takes no
+/// longer than an election, whatever TIMEOUT allows, and is given up by itself, so there is nothing to abort.
+fn fail_over(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() == 1 && args.flag("ABORT") {
         return Err(Error::text("ERR No failover in progress."));
     }
-    let (mut has_target, mut timeout_ms, mut is_forced) = (false, None, false);
+    let (mut target, mut timeout_ms, mut is_forced) = (None, None, false);
     while !args.is_empty() {
         if timeout_ms.is_none() && args.option("TIMEOUT", 1) {
             timeout_ms = Some(args.int()?);
             if timeout_ms <= Some(0) {
                 return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
             }
-        } else if !has_target && args.option("TO", 2) {
-            args.bytes()?;
-            args.int()?;
-            has_target = true;
+        } else if target.is_none() && args.option("TO", 2) {
+            target = Some((args.bytes()?, args.int()?));
         } else if !is_forced && args.flag("FORCE") {
             is_forced = true;
         } else {
             return Err(Error::Syntax);
         }
     }
-    Err(Error::text("ERR FAILOVER requires connected replicas."))
+    let Some(group) = ctx.server.persistence.journal.as_mut().and_then(Journal::group) else {
+        return Err(Error::text("ERR FAILOVER requires connected replicas."));
+    };
+    if !group.leads() {
+        return Err(Error::text("ERR FAILOVER is not valid when server is a replica."));
+    }
+    if is_forced {
+        return Err(Error::text("ERR FAILOVER can't be forced: no node leads that lacks what was acknowledged"));
+    }
+    let heir = group.heir(target).ok_or(Error::text(match target {
+        Some(_) => "ERR FAILOVER target HOST and PORT is not a replica.",
+        None => "ERR FAILOVER requires connected replicas.",
+    }))?;
+    group.transfer(heir).map_err(|refusal| Error::owned(format!("ERR {refusal}")))?;
+    ctx.reply.ok();
+    Ok(())
 }
 
 /// Fields that all entries share.
@@ -190,7 +205,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "failover",
         arity: -1,
         flags: REPLICATION.flags.union(Flags::STALE),
-        summary: "Fails: there is no replica to fail over to.",
+        summary: "Hands leadership over to another node of the group, which ends all connections here.",
         syntax: "[TO (host port:integer [FORCE])]:target [ABORT] [TIMEOUT milliseconds]",
         since: "6.2.0",
         run: Run::Now(fail_over),

@@ -46,7 +46,7 @@ pub(crate) enum Refusal {
     Malformed,
     #[error(
         "the leader says that entry {committed} is here, but the log ends at {last}: this node has lost data; \
-         remove it from the group, and let it join again with an empty directory"
+         remove it from the group, and let it join again with an empty directory and a new number"
     )]
     DataLost { committed: Index, last: Index },
     #[error(

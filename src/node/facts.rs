@@ -17,6 +17,8 @@ const ASKS_FOR: Duration = Duration::from_secs(5);
 /// What a node knows, renewed several times a second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupFacts {
+    /// The node itself, once it has told.
+    pub(crate) own: Option<NodeId>,
     /// The newest term that the node knows.
     #[expect(dead_code, reason = "metrics will show it")]
     pub(crate) term: Term,

@@ -1,7 +1,7 @@
 //! How a group begins. The nodes that the configuration names tell each other which directories they have, and each of
 //! them waits until it knows all. The births are the group's history, so no two nodes can found different groups, and a
-//! node that comes later with an empty directory is told from one that founds: if the group does not know its number, it
-//! asks to join.
+//! node that comes later with an empty directory is told from one that founds: if the group does not know its number,
+//! it asks to join.
 
 use std::collections::BTreeMap;
 

@@ -434,7 +434,7 @@ impl Node<'_> {
             link,
         };
         let peers = self.links.facts().into_iter().map(of_peer).collect();
-        GroupFacts { term: turns.term(), peers, strangers: acquaintances.strangers() }
+        GroupFacts { own: Some(self.settings.node), term: turns.term(), peers, strangers: acquaintances.strangers() }
     }
 
     /// Reads entries from the files, on another thread. A later turn has them.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use super::group_requests::{Requests, Waiter};
 use crate::base::lsn::Lsn;
 use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
@@ -23,8 +24,6 @@ use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 use crate::node::door::{Call, Door, News};
 use crate::node::facts::GroupFacts;
 use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
-use crate::spec::session_key::SessionKey;
-use crate::spec::table::CommandId;
 
 /// See the module's header.
 pub(crate) struct GroupLog {
@@ -50,10 +49,7 @@ pub(crate) struct GroupLog {
     written_bytes: u64,
     /// A node needs a newer snapshot than there is.
     wants_snapshot: bool,
-    /// The change of the members that a client waits for.
-    asked: Option<Asked>,
-    /// The node that gets leadership once the round is confirmed, and with it the reply to whoever asked for that.
-    heir: Option<(u64, NodeId)>,
+    requests: Requests,
     /// The last unit of a snapshot that is made, and the entry that it turned out to be in.
     awaited: Option<(Lsn, Option<(Position, Members)>)>,
     failure: Option<String>,
@@ -81,33 +77,6 @@ impl Rounds {
             self.confirmed = self.confirmed.max(round);
         }
     }
-}
-
-/// A change of the members, until it is committed or refused.
-struct Asked {
-    change: MemberChange,
-    client: Waiter,
-    /// Says whether the change was proposed.
-    answer: Receiver<Result<(), ChangeRefusal>>,
-    outcome: Option<Result<(), ChangeRefusal>>,
-}
-
-/// A client that waits, and its call.
-type Waiter = (SessionKey, CommandId);
-
-/// Why leadership can't be handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TransferRefusal {
-    #[error("this node does not lead")]
-    NotLeader,
-    #[error("this node leads already")]
-    Leads,
-    #[error("only a voter can lead")]
-    NoVoter,
-    #[error("this node has no connection with that one")]
-    Unreachable,
-    #[error("a change of the members is not finished")]
-    Pending,
 }
 
 /// How an applied block relates to what the engine has.
@@ -138,8 +107,7 @@ impl GroupLog {
             leader: None,
             written_bytes: 0,
             wants_snapshot: false,
-            asked: None,
-            heir: None,
+            requests: Requests::default(),
             awaited: None,
             failure: None,
         }
@@ -232,20 +200,7 @@ impl GroupLog {
         if let Some(failure) = failure {
             self.failure = Some(failure.to_string());
         }
-        if let Some(asked) = &mut self.asked
-            && let Ok(Err(refusal)) = asked.answer.try_recv()
-        {
-            asked.outcome = Some(Err(refusal));
-        }
-        let is_due = |(round, _): &mut (u64, NodeId)| *round <= self.rounds.confirmed;
-        if let Some((_, to)) = self.heir.take_if(is_due) {
-            let answer = move |has_begun: bool| {
-                if !has_begun {
-                    tracing::warn!("leadership could not be handed to node {to}: try again");
-                }
-            };
-            self.door.call(Call::Transfer(to, Box::new(answer)));
-        }
+        self.requests.follow(&self.door, self.rounds.confirmed);
     }
 
     fn advance(&mut self, lsn: Lsn) {
@@ -280,7 +235,7 @@ impl GroupLog {
 
     /// Ends the reign. Blocks that were proposed may still be given back.
     pub(crate) fn deposed(&mut self) {
-        (self.reign, self.asked, self.heir) = (None, None, None);
+        (self.reign, self.requests) = (None, Requests::default());
         self.rounds.by_block.clear();
     }
 
@@ -311,51 +266,29 @@ impl GroupLog {
     /// Notes a committed change of the members.
     pub(crate) fn changed(&mut self, at: Position, members: Members) {
         (self.position, self.members) = (at, members);
-        if let Some(asked) = &mut self.asked
-            && asked.change.is_made_in(&self.members)
-        {
-            asked.outcome = Some(Ok(()));
-        }
+        self.requests.note_members(&self.members);
     }
 
-    /// Begins to change the members for a client. Its [answer](Self::take_answer) comes when the change is committed.
-    pub(crate) fn change(&mut self, change: MemberChange, client: Waiter) -> Result<(), ChangeRefusal> {
-        let (term, _) = self.reign.ok_or(ChangeRefusal::NotLeader)?;
-        if self.asked.is_some() {
-            return Err(ChangeRefusal::Pending);
+    /// Begins to change the members for a client, whose [answer](Self::take_answer) comes when that is committed.
+    /// Returns false, and does nothing, without a reign or while something else is being done.
+    pub(super) fn change(&mut self, change: MemberChange, client: Waiter) -> bool {
+        let Some((term, _)) = self.reign.filter(|_| self.requests.are_done()) else { return false };
+        self.requests.change(&self.door, term, change, client);
+        true
+    }
+
+    /// Begins to hand leadership over, once the replies made now may leave; otherwise as [`change`](Self::change).
+    pub(super) fn hand_over(&mut self, to: NodeId) -> bool {
+        let may = self.reign.is_some() && self.requests.are_done();
+        if may {
+            self.requests.hand_over(self.rounds.current, to);
         }
-        let ((sender, answer), door) = (channel(), Arc::clone(&self.door));
-        let tell = move |answer| {
-            // The client may have gone.
-            let _ = sender.send(answer);
-            door.wake_engine();
-        };
-        self.door.call(Call::Change(term, change.clone(), Box::new(tell)));
-        self.asked = Some(Asked { change, client, answer, outcome: None });
-        Ok(())
+        may
     }
 
     /// Takes the answer to a client that has asked for a change of the members.
     pub(crate) fn take_answer(&mut self) -> Option<(Waiter, Result<(), ChangeRefusal>)> {
-        let Asked { client, outcome, .. } = self.asked.take_if(|asked| asked.outcome.is_some())?;
-        Some((client, outcome?))
-    }
-
-    /// Begins to hand leadership over, once the replies made now have left.
-    pub(crate) fn transfer(&mut self, to: NodeId) -> Result<(), TransferRefusal> {
-        let leads = self.reign.is_some();
-        match self.leader {
-            Some(leader) if leader == to && leads => return Err(TransferRefusal::Leads),
-            _ if !leads => return Err(TransferRefusal::NotLeader),
-            _ if !self.members.voters.contains(&to) => return Err(TransferRefusal::NoVoter),
-            _ if self.asked.is_some() => return Err(TransferRefusal::Pending),
-            _ if !self.facts().peer(to).is_some_and(|peer| peer.link.is_connected()) => {
-                return Err(TransferRefusal::Unreachable);
-            }
-            _ => {}
-        }
-        self.heir = Some((self.rounds.current, to));
-        Ok(())
+        self.requests.take_answer()
     }
 
     /// Returns what the node knows of its group.

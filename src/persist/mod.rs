@@ -5,6 +5,8 @@ mod conformance;
 pub mod error;
 pub(crate) mod fences;
 pub(crate) mod group;
+pub(crate) mod group_admin;
+pub(crate) mod group_requests;
 mod in_place;
 pub(crate) mod journal;
 pub mod limits;

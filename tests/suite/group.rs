@@ -1,4 +1,5 @@
-//! Three servers as the nodes of a group: processes of their own, on loopback addresses of their own, with a secret.
+//! Servers as the nodes of a group: processes of their own, on loopback addresses of their own, with a secret. Three of
+//! them found it.
 
 use std::fs::{File, Permissions, set_permissions, write};
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +16,9 @@ use crate::harness::{Program, launch_command};
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The highest number of a node here.
+const NODES_MAX: u32 = 5;
+
 /// The nodes of a group, by number from 1.
 struct Group {
     folder: tempfile::TempDir,
@@ -29,12 +33,13 @@ impl Group {
     fn new() -> Group {
         let [.., high, low] = std::process::id().to_be_bytes();
         let group = GROUPS.fetch_add(1, Ordering::Relaxed);
-        let hosts = (1..=3).map(|number| format!("127.{high}.{low}.{}", 8 * group + number)).collect();
+        let hosts = (1..=NODES_MAX).map(|number| format!("127.{high}.{low}.{}", 8 * group + number)).collect();
         let folder = tempfile::tempdir().expect("a folder");
         let secret = folder.path().join("secret");
         write(&secret, "only the nodes of this test know these words").expect("a secret");
         set_permissions(&secret, Permissions::from_mode(0o600)).expect("it is ours");
-        let mut group = Group { folder, hosts, nodes: vec![None, None, None] };
+        let nodes = (1..=NODES_MAX).map(|_| None).collect();
+        let mut group = Group { folder, hosts, nodes };
         (1..=3).for_each(|number| group.start(number));
         group
     }
@@ -43,11 +48,17 @@ impl Group {
         self.folder.path().join(number.to_string())
     }
 
+    /// Starts one of the founders.
     fn start(&mut self, number: usize) {
+        self.start_with(number, &[1, 2, 3]);
+    }
+
+    /// Starts a node that is told of these ones.
+    fn start_with(&mut self, number: usize, nodes: &[usize]) {
         let dir = self.dir(number);
         std::fs::create_dir_all(&dir).expect("a folder");
-        let nodes: Vec<String> =
-            (1..=3).map(|number| format!("{number}={}:6379@16379", self.hosts[number - 1])).collect();
+        let address = |number: &usize| format!("{}:6379@16379", self.hosts[number - 1]);
+        let nodes: Vec<String> = nodes.iter().map(|number| format!("{number}={}", address(number))).collect();
         let log = File::options().create(true).append(true).open(dir.join("log")).expect("a log");
         let command = launch_command(Program::Tidegate);
         let child = Command::new(&command[0])
@@ -55,7 +66,7 @@ impl Group {
             .args(["--bind", &self.hosts[number - 1], "--port", "6379", "--protected-mode", "no"])
             .args(["--node-id", &number.to_string(), "--nodes", &nodes.join(" "), "--node-secret-file"])
             .arg(self.folder.path().join("secret"))
-            .arg("--dir")
+            .args(["--node-announce", &address(&number), "--dir"])
             .arg(&dir)
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
@@ -82,7 +93,7 @@ impl Group {
     fn increment(&self) -> (usize, u64) {
         let begin = Instant::now();
         loop {
-            for number in (1..=3).filter(|number| self.nodes[number - 1].is_some()) {
+            for number in (1..=self.nodes.len()).filter(|number| self.nodes[number - 1].is_some()) {
                 let reply = self.connect(number).and_then(|mut client| client.call("INCR counter"));
                 if let Some(value) = reply.and_then(|reply| reply.strip_prefix(':')?.parse().ok()) {
                     return (number, value);
@@ -94,7 +105,39 @@ impl Group {
     }
 
     fn logs(&self) -> String {
-        (1..=3).map(|number| std::fs::read_to_string(self.dir(number).join("log")).unwrap_or_default()).collect()
+        let log = |number| std::fs::read_to_string(self.dir(number).join("log")).unwrap_or_default();
+        (1..=self.nodes.len()).map(log).collect()
+    }
+
+    /// Runs `tidegate node` with these words, by way of a node. Returns what it says, and whether it has succeeded.
+    fn manage(&self, at: usize, words: &[&str]) -> (String, bool) {
+        let command = launch_command(Program::Tidegate);
+        let url = format!("redis://{}:6379", self.hosts[at - 1]);
+        let output =
+            Command::new(&command[0]).args(&command[1..]).arg("node").args(words).args(["--url", &url]).output();
+        let output = output.expect("it runs");
+        (String::from_utf8([output.stdout, output.stderr].concat()).expect("text"), output.status.success())
+    }
+
+    /// As [`manage`](Self::manage), and expects success.
+    fn managed(&self, at: usize, words: &[&str]) -> String {
+        let (said, is_done) = self.manage(at, words);
+        assert!(is_done, "{words:?}: {said}{}", self.logs());
+        said
+    }
+
+    /// Waits until `tidegate node list` at a node has a line with these words.
+    fn until_listed(&self, at: usize, words: &[&str]) {
+        let begin = Instant::now();
+        loop {
+            let (said, _) = self.manage(at, &["list"]);
+            let is_it = |line: &str| words.iter().all(|word| line.split_whitespace().any(|other| other == *word));
+            if said.lines().any(is_it) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{words:?} is not in\n{said}{}", self.logs());
+            sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -156,6 +199,122 @@ fn a_client_of_a_leader_that_hands_over_is_disconnected() {
     let (next, _) = group.increment();
     let mut client = group.connect(next).expect("it runs");
     assert_eq!(client.call("GET key").as_deref(), Some("$5"));
+}
+
+#[test]
+fn nodes_come_and_go_while_the_group_works() {
+    let mut group = Group::new();
+    let (leader, mut last) = group.increment();
+    let mut next = |group: &Group| {
+        let (number, value) = group.increment();
+        assert!(value > last, "{value} after {last}: {}", group.logs());
+        last = value;
+        number
+    };
+    // A lost node is replaced. The new one may be in its own list of nodes, or not.
+    let lost = if leader == 3 { 2 } else { 3 };
+    group.end(lost, libc::SIGKILL);
+    group.until_listed(leader, &[&lost.to_string(), "disconnected"]);
+    let (said, is_done) = group.manage(leader, &["add", "4"]);
+    assert!(!is_done && said.contains("node 4 does not ask to join: start it"), "{said}");
+    group.start_with(4, &[1, 2, 3, 4]);
+    group.until_listed(leader, &["4", "waiting"]);
+    let other = 6 - leader - lost;
+    let said = group.managed(other, &["add", "4"]);
+    assert!(said.contains("node 4 is a member") && said.ends_with("node 4 votes\n"), "{said}");
+    let (said, is_done) = group.manage(other, &["add", "4"]);
+    assert!(!is_done && said.contains("is a voter already"), "{said}");
+    assert!(group.managed(4, &["remove", &lost.to_string()]).contains("is no member any more"));
+    next(&group);
+    // It can't come back: the group has forgotten its number.
+    group.start(lost);
+    group.until_listed(leader, &[&lost.to_string(), "waiting"]);
+    group.end(lost, libc::SIGKILL);
+    // A node that only follows.
+    group.start_with(5, &[leader, other, 4]);
+    group.until_listed(leader, &["5", "waiting"]);
+    group.managed(leader, &["add", "5", "--learner"]);
+    group.until_listed(leader, &["5", "learner", "connected"]);
+    let leader = next(&group);
+    let begin = Instant::now();
+    let mut follower = loop {
+        // What it had before it got the leader's snapshot ends with its clients.
+        let mut follower = group.connect(5).expect("it runs");
+        if follower.call("EXISTS counter").as_deref() == Some(":1") {
+            break follower;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        sleep(Duration::from_millis(20));
+    };
+    assert!(follower.call("INCR counter").expect("a reply").starts_with("-READONLY"));
+    let (said, is_done) = group.manage(leader, &["transfer", "5"]);
+    assert!(!is_done && said.contains("only a voter can lead"), "{said}");
+    // Leadership goes where it is wanted, and a leader that is removed hands over first.
+    let heir = if leader == 4 { other } else { 4 };
+    assert_eq!(group.managed(5, &["transfer", &heir.to_string()]), format!("node {heir} leads\n"));
+    group.until_listed(heir, &[&heir.to_string(), "leader", "self"]);
+    assert_eq!(next(&group), heir);
+    group.managed(5, &["promote", "5"]);
+    let said = group.managed(heir, &["remove", &heir.to_string()]);
+    assert!(said.contains(" leads\n") && said.contains(&format!("node {heir} is no member")), "{said}");
+    assert_ne!(next(&group), heir);
+    group.end(heir, libc::SIGTERM);
+    next(&group);
+}
+
+#[test]
+fn a_change_that_would_stop_the_group_is_refused() {
+    let mut group = Group::new();
+    let (leader, _) = group.increment();
+    let others: Vec<usize> = (1..=3).filter(|number| *number != leader).collect();
+    let mut client = group.connect(leader).expect("it runs");
+    group.end(others[0], libc::SIGKILL);
+    group.until_listed(leader, &[&others[0].to_string(), "disconnected"]);
+    let refused = client.call(&format!("NODE REMOVE {}", others[1])).expect("a reply");
+    assert!(refused.starts_with("-ERR then the voters that answer would be no more than half"), "{refused}");
+    for (command, why) in [
+        (format!("NODE REMOVE {leader}"), "a leader can't remove itself"),
+        ("NODE REMOVE 9".to_owned(), "not a member"),
+        ("NODE PROMOTE 9".to_owned(), "only a learner"),
+        ("NODE ADD 2".to_owned(), "already a member"),
+        ("NODE ADD 0".to_owned(), "is 1 or more"),
+        ("NODE ADD 9223372036854775808".to_owned(), "not an integer"),
+        (format!("NODE TRANSFER {leader}"), "leads already"),
+        (format!("NODE TRANSFER {}", others[0]), "no connection"),
+        ("NODE TRANSFER 9".to_owned(), "only a voter"),
+    ] {
+        let refused = client.call(&command).expect("a reply");
+        assert!(refused.starts_with('-') && refused.contains(why), "{command}: {refused}");
+    }
+    let mut follower = group.connect(others[1]).expect("it runs");
+    let refused = follower.call(&format!("NODE REMOVE {}", others[0])).expect("a reply");
+    assert!(refused.starts_with(&format!("-ERR this node does not lead: ask node {leader} at 127.")), "{refused}");
+    assert_eq!(client.call(&format!("NODE REMOVE {}", others[0])).as_deref(), Some("+OK"), "{}", group.logs());
+    assert_eq!(
+        client.call(&format!("NODE REMOVE {}", others[1])).as_deref(),
+        Some("-ERR a group needs at least 2 voters")
+    );
+    let host = group.hosts[others[1] - 1].clone();
+    for (command, why) in [
+        ("FAILOVER TO 127.0.0.1 1".to_owned(), "target HOST and PORT is not a replica"),
+        (format!("FAILOVER TO {host} 6379 FORCE TIMEOUT 9"), "can't be forced"),
+        ("FAILOVER ABORT".to_owned(), "No failover in progress"),
+    ] {
+        let refused = client.call(&command).expect("a reply");
+        assert!(refused.starts_with('-') && refused.contains(why), "{command}: {refused}");
+    }
+    // The reply leaves before the reign ends.
+    assert_eq!(client.call(&format!("NODE TRANSFER {}", others[1])).as_deref(), Some("+OK"));
+    assert_eq!(client.call("PING"), None);
+    assert_eq!(group.increment().0, others[1]);
+    let mut client = group.connect(others[1]).expect("it runs");
+    group.until_listed(others[1], &[&leader.to_string(), "connected"]);
+    assert_eq!(client.call("FAILOVER").as_deref(), Some("+OK"));
+    assert_eq!(client.call("PING"), None);
+    assert_eq!(group.increment().0, leader);
+    let mut client = group.connect(others[1]).expect("it runs");
+    let refused = client.call("FAILOVER").expect("a reply");
+    assert_eq!(refused, "-ERR FAILOVER is not valid when server is a replica.");
 }
 
 /// Runs a server with these flags until it ends by itself, and returns what it says.
