@@ -472,6 +472,12 @@ parameters! {
         node_tls_ca_cert_file: PathBuf = "node-tls-ca-cert-file", AtStart, File, "";
         /// A leader that serves nobody for this many milliseconds, as during an endless script, hands leadership over.
         stuck_leader_timeout_ms: u64 = "stuck-leader-timeout", AtStart, int(500, LONG_MAX), "5000";
+        /// A reply of a leader that waits for the other nodes for longer than this many milliseconds is given up: its
+        /// connection is closed, and the client can't know whether the change happens.
+        quorum_wait_ms: u64 = "quorum-wait", AnyTime, int(100, LONG_MAX), "5000";
+        /// Answer reads without asking the other nodes while a lease says that no other one can lead. It counts on
+        /// clocks that run at about the same speed, also while a virtual machine is paused.
+        read_lease: bool = "read-lease", AnyTime, YesNo, "no";
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
     }

@@ -112,11 +112,11 @@ impl Door {
         self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
     }
 
-    /// Whether no other node can lead now. It must be asked after the read that depends on it has run.
-    #[cfg_attr(not(test), expect(dead_code, reason = "reads under a lease will ask it"))]
-    pub(crate) fn is_leased(&self) -> bool {
+    /// Returns for how long no other node can lead. It must be asked after the read that depends on it has run.
+    pub(crate) fn lease_left(&self) -> Duration {
         let until = self.lease_until.load(Ordering::Acquire);
-        until > 0 && self.now() < Duration::from_nanos(until)
+        // Without a lease the clock need not be read.
+        if until == 0 { Duration::ZERO } else { Duration::from_nanos(until).saturating_sub(self.now()) }
     }
 
     /// Returns what the node knows of its group.

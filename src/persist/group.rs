@@ -9,8 +9,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use super::group_requests::{Requests, Waiter};
+use super::milestones::Milestones;
 use crate::base::lsn::Lsn;
 use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
@@ -50,6 +52,7 @@ pub(crate) struct GroupLog {
     /// A node needs a newer snapshot than there is.
     wants_snapshot: bool,
     requests: Requests,
+    milestones: Milestones,
     /// The last unit of a snapshot that is made, and the entry that it turned out to be in.
     awaited: Option<(Lsn, Option<(Position, Members)>)>,
     failure: Option<String>,
@@ -108,6 +111,7 @@ impl GroupLog {
             written_bytes: 0,
             wants_snapshot: false,
             requests: Requests::default(),
+            milestones: Milestones::default(),
             awaited: None,
             failure: None,
         }
@@ -181,6 +185,19 @@ impl GroupLog {
         }
     }
 
+    /// Returns the last unit and the last round that replies have waited for longer than `wait_ms`, if there is one.
+    /// Must be called several times a second; `now_ms` is a time of the steady clock.
+    pub(crate) fn overdue(&mut self, now_ms: i64, wait_ms: i64) -> Option<(Lsn, u64)> {
+        let (_, executed) = self.reign?;
+        let now = (executed.lsn, self.rounds.current - 1);
+        self.milestones.overdue(now, (self.committed, self.rounds.confirmed), now_ms, wait_ms)
+    }
+
+    /// For how long no other node can lead. It must be asked after the read that depends on it has run.
+    pub(crate) fn lease_left(&self) -> Duration {
+        self.door.lease_left()
+    }
+
     /// Takes the node's news.
     pub(super) fn follow(&mut self) {
         let News { orders, committed, confirmed, failure, wants_snapshot, leader } = self.door.take_news();
@@ -235,7 +252,7 @@ impl GroupLog {
 
     /// Ends the reign. Blocks that were proposed may still be given back.
     pub(crate) fn deposed(&mut self) {
-        (self.reign, self.requests) = (None, Requests::default());
+        (self.reign, self.requests, self.milestones) = Default::default();
         self.rounds.by_block.clear();
     }
 

@@ -11,6 +11,7 @@ mod in_place;
 pub(crate) mod journal;
 pub mod limits;
 pub(crate) mod load_pieces;
+mod milestones;
 pub(crate) mod rdb_export;
 mod resume;
 mod save_slices;

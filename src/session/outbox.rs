@@ -227,6 +227,11 @@ impl Outbox {
         Some(lsn)
     }
 
+    /// Returns the unit that some of the bytes, the first ones of those that wait, wait for.
+    pub(crate) fn waits_for(&self) -> Option<Lsn> {
+        self.fences.front().map(|fence| fence.lsn)
+    }
+
     /// Whether some bytes, including replies that are appended next, must not leave until units after `safe` become
     /// safe.
     pub fn shows_more_than(&self, safe: Lsn) -> bool {

@@ -26,6 +26,11 @@ impl Rounds {
         self.newest
     }
 
+    /// Returns the round that the first bytes wait for; 0 if none waits.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.map_or(self.newest, |(round, _)| round)
+    }
+
     /// Makes the bytes from `position` on wait for a round.
     pub(crate) fn begin(&mut self, round: u64, position: u64) {
         if self.first.is_none() && self.newest > 0 && self.newest < round {
@@ -49,7 +54,7 @@ impl Rounds {
 
     /// Returns the round to be put in line for, if the session was not before.
     pub(crate) fn begin_waiting(&mut self) -> Option<u64> {
-        let round = self.first.map_or(self.newest, |(round, _)| round);
+        let round = self.first();
         let is_new = round > self.awaited;
         self.awaited = self.awaited.max(round);
         is_new.then_some(round)

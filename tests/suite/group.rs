@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Program, launch_command};
+use crate::slow_disk::environment;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,6 +25,10 @@ struct Group {
     folder: tempfile::TempDir,
     hosts: Vec<String>,
     nodes: Vec<Option<Child>>,
+    /// Flags of all nodes.
+    flags: Vec<&'static str>,
+    /// Their disks are slow, and hang on request.
+    has_slow_disks: bool,
 }
 
 /// Each group of a process has hosts of its own.
@@ -31,6 +36,10 @@ static GROUPS: AtomicU32 = AtomicU32::new(0);
 
 impl Group {
     fn new() -> Group {
+        Group::with(&[], false)
+    }
+
+    fn with(flags: &[&'static str], has_slow_disks: bool) -> Group {
         let [.., high, low] = std::process::id().to_be_bytes();
         let group = GROUPS.fetch_add(1, Ordering::Relaxed);
         let hosts = (1..=NODES_MAX).map(|number| format!("127.{high}.{low}.{}", 8 * group + number)).collect();
@@ -39,7 +48,7 @@ impl Group {
         write(&secret, "only the nodes of this test know these words").expect("a secret");
         set_permissions(&secret, Permissions::from_mode(0o600)).expect("it is ours");
         let nodes = (1..=NODES_MAX).map(|_| None).collect();
-        let mut group = Group { folder, hosts, nodes };
+        let mut group = Group { folder, hosts, nodes, flags: flags.to_vec(), has_slow_disks };
         (1..=3).for_each(|number| group.start(number));
         group
     }
@@ -66,13 +75,21 @@ impl Group {
             .args(["--bind", &self.hosts[number - 1], "--port", "6379", "--protected-mode", "no"])
             .args(["--node-id", &number.to_string(), "--nodes", &nodes.join(" "), "--node-secret-file"])
             .arg(self.folder.path().join("secret"))
-            .args(["--node-announce", &address(&number), "--dir"])
+            .args(["--node-announce", &address(&number)])
+            .args(&self.flags)
+            .envs(if self.has_slow_disks { environment(&self.switch(number)) } else { Vec::new() })
+            .arg("--dir")
             .arg(&dir)
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)
             .spawn()
             .expect("it starts");
         self.nodes[number - 1] = Some(child);
+    }
+
+    /// The disk of a node hangs while this file is there.
+    fn switch(&self, number: usize) -> PathBuf {
+        self.dir(number).join("hangs")
     }
 
     /// Ends a node by a signal, and waits for its end.
@@ -315,6 +332,30 @@ fn a_change_that_would_stop_the_group_is_refused() {
     let mut client = group.connect(others[1]).expect("it runs");
     let refused = client.call("FAILOVER").expect("a reply");
     assert_eq!(refused, "-ERR FAILOVER is not valid when server is a replica.");
+}
+
+#[test]
+fn a_write_without_a_quorum_is_given_up_after_a_while() {
+    let group = Group::with(&["--quorum-wait", "300"], true);
+    let (leader, value) = group.increment();
+    let others = (1..=3).filter(|number| *number != leader);
+    for number in others.clone() {
+        std::fs::write(group.switch(number), "").expect("a file");
+    }
+    // The others still vouch for the leader, so it goes on, and answers reads.
+    let [mut writer, mut reader] = [(); 2].map(|()| group.connect(leader).expect("it runs"));
+    assert_eq!(writer.call("INCR counter"), None);
+    assert_eq!(reader.call("EXISTS nothing").as_deref(), Some(":0"));
+    let mut writer = group.connect(leader).expect("it runs");
+    assert_eq!(writer.call("SET other 1"), None, "it waits anew");
+    assert_eq!(reader.call("PING").as_deref(), Some("+PONG"));
+    for number in others {
+        std::fs::remove_file(group.switch(number)).expect("the file is there");
+    }
+    // Nobody was told whether it would happen. It has, unless a busy machine has made another node lead.
+    let (next, after) = group.increment();
+    assert!(after == value + 2 || next != leader && after == value + 1, "{after} after {value}: {}", group.logs());
+    assert!(group.logs().contains("the group takes longer than `quorum-wait`"));
 }
 
 /// Runs a server with these flags until it ends by itself, and returns what it says.

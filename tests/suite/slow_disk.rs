@@ -28,14 +28,8 @@ impl SlowDisk {
     }
 
     fn start(&mut self) {
-        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-        let path = |path: &Path| path.to_str().expect("a path of plain text").to_owned();
-        let environment = vec![
-            ("LD_PRELOAD", path(LIBRARY.get_or_init(|| compile("slow_disk")))),
-            ("SLOW_DISK_US", "2000".to_owned()),
-            ("SLOW_DISK_HANGS", path(&self.switch())),
-        ];
-        let flags = ["--appendonly", "yes", "--dir", &path(self.dir.path())];
+        let environment = environment(&self.switch());
+        let flags = ["--appendonly", "yes", "--dir", self.dir.path().to_str().expect("a path of plain text")];
         self.server = Some(Server::start_in(&environment, Program::Tidegate, &flags));
     }
 
@@ -58,6 +52,17 @@ impl SlowDisk {
     fn kill(&mut self) {
         self.server = None;
     }
+}
+
+/// Makes the disk of a server slow, and hang while there is a file `switch`.
+pub(crate) fn environment(switch: &Path) -> Vec<(&'static str, String)> {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let path = |path: &Path| path.to_str().expect("a path of plain text").to_owned();
+    vec![
+        ("LD_PRELOAD", path(LIBRARY.get_or_init(|| compile("slow_disk")))),
+        ("SLOW_DISK_US", "2000".to_owned()),
+        ("SLOW_DISK_HANGS", path(switch)),
+    ]
 }
 
 fn is_silent(c: &mut Raw) -> bool {

@@ -32,6 +32,7 @@ use crate::persist::group::{Given, GroupLog};
 use crate::persist::journal::{Journal, Keeper};
 use crate::persist::saving::Progress;
 use crate::persist::tail::{Tail, UnitOrigin};
+use crate::spec::session_key::SessionKey;
 
 /// How long a node that was deposed waits for the fate of what it has executed. Until its data is what the group has
 /// committed, it can't lead, and perhaps no other can, either.
@@ -89,6 +90,7 @@ impl Following {
                 group.handled(self.told);
             }
         }
+        engine.give_up_overdue();
         if let Some((client, outcome)) = engine.group().and_then(GroupLog::take_answer) {
             let answer = (client, outcome.map_err(|refusal| refusal.to_string()));
             engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.news.answers.push(answer));
@@ -272,9 +274,35 @@ impl Engine {
         Ok(())
     }
 
+    /// Disconnects the clients whose replies have waited for the group for longer than `quorum-wait`.
+    fn give_up_overdue(&mut self) {
+        let wait_ms = i64::try_from(self.server.config.quorum_wait_ms).unwrap_or(i64::MAX);
+        let now_ms = self.server.time.clock.steady_ms();
+        let Some((lsn, round)) = self.group().and_then(|group| group.overdue(now_ms, wait_ms)) else { return };
+        let safe = self.server.persistence.safe();
+        let journal = self.server.persistence.journal.as_ref();
+        let is_confirmed = |round| journal.and_then(Journal::member).is_none_or(|group| group.is_confirmed(round));
+        let mut given_up = Vec::new();
+        for session in self.server.clients.sessions.iter_mut().filter(|session| !session.is_killed()) {
+            let waits_for_unit = session.outbox.waits_for().is_some_and(|fence| fence > safe && fence <= lsn);
+            let first = session.rounds.first();
+            if waits_for_unit || first > 0 && first <= round && !is_confirmed(first) {
+                given_up.push(session.key);
+            }
+        }
+        if !given_up.is_empty() {
+            tracing::warn!("the group takes longer than `quorum-wait`: {} clients are disconnected", given_up.len());
+        }
+        self.close_at_once(given_up);
+    }
+
     /// Disconnects all clients. Nothing is sent any more: what they wait for may never have happened.
     fn disconnect_all(&mut self) {
-        let keys: Vec<_> = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
+        let keys = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
+        self.close_at_once(keys);
+    }
+
+    fn close_at_once(&mut self, keys: Vec<SessionKey>) {
         for key in keys {
             if let Some(session) = self.server.clients.sessions.get_mut(key) {
                 session.close_at_once();

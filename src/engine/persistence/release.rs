@@ -18,7 +18,10 @@
 //! ([`Change::Failed`]) takes nothing any more. No client has seen the changes that it could not make durable: clients
 //! that wait for such a reply are disconnected, and reads of such a key are refused. All other keys can still be read.
 
+use std::time::Duration;
+
 use crate::base::lsn::Lsn;
+use crate::consensus::limits::LEASE;
 use crate::engine::observe::readers::Readers;
 use crate::engine::state::{Delivery, ServerState};
 use crate::keyspace::Keyspace;
@@ -110,7 +113,7 @@ impl ServerState {
             let safe = self.persistence.safe();
             let Some(session) = self.clients.sessions.get_mut(key) else { return 0 };
             let free = session.outbox.sendable(safe);
-            let free = free.min(freed_by_rounds(&mut self.persistence, session, is_written));
+            let free = free.min(freed_by_rounds(&mut self.persistence, self.config.read_lease, session, is_written));
             if free > 0 {
                 return free;
             }
@@ -258,11 +261,17 @@ impl ServerState {
 
 /// Returns how many unsent bytes of a session need not wait until the group confirms that this node still led after
 /// they were made. Asks for that if nothing else will tell, once all units `are_proposed`.
-fn freed_by_rounds(persistence: &mut Persistence, session: &mut Session, are_proposed: bool) -> usize {
+///
+/// A lease makes this unnecessary, since the bytes were made before it is asked. Before it ends it is renewed by such a
+/// question.
+fn freed_by_rounds(persistence: &mut Persistence, has_lease: bool, session: &mut Session, are_proposed: bool) -> usize {
     let Some(group) = persistence.journal.as_mut().and_then(Journal::group) else { return usize::MAX };
-    let free = session.rounds.free(session.outbox.sent_to(), |round| group.is_confirmed(round));
-    if free == 0 && are_proposed {
-        group.ask_for(session.rounds.newest());
+    let lease = if has_lease { group.lease_left() } else { Duration::ZERO };
+    let newest = session.rounds.newest();
+    let is_free = |round| !lease.is_zero() || group.is_confirmed(round);
+    let free = session.rounds.free(session.outbox.sent_to(), is_free);
+    if are_proposed && free == 0 || lease > Duration::ZERO && lease < LEASE / 2 {
+        group.ask_for(newest);
     }
     free
 }

@@ -127,9 +127,9 @@ fn rounds_are_confirmed_and_give_a_lease() {
         });
     }
     (1..=3).filter(|number| *number != leader).for_each(|number| group.stop(number));
-    group.until("the lease has ended", |group| !group.door(leader).is_leased());
+    group.until("the lease has ended", |group| group.door(leader).lease_left().is_zero());
     group.until("it has stepped down", |group| group.leader().is_none());
-    assert!(!group.door(leader).is_leased());
+    assert!(group.door(leader).lease_left().is_zero());
 }
 
 #[test]

@@ -243,6 +243,29 @@ fn a_read_is_answered_by_a_leader_with_a_quorum_only() {
 }
 
 #[test]
+fn a_lease_lets_reads_leave_at_once_and_ends_with_the_quorum() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    group.at(leader).engine.server.config.read_lease = true;
+    assert_eq!(group.line(leader, "SET k v").as_deref(), OK);
+    let value = "$1\\r\\nv\\r\\n";
+    // Nobody follows the node's news here, so no round can free the reply.
+    group.until("a read leaves at once", |group| {
+        group.line(leader, "GET k");
+        let server = group.at(leader);
+        server.feed("GET k");
+        send(&mut server.engine.server, server.client).escape_ascii().to_string() == value
+    });
+    group.others(leader).into_iter().for_each(|other| group.stop(other));
+    // The node has stepped down, and its engine does not know it yet.
+    thread::sleep(Duration::from_millis(600));
+    let server = group.at(leader);
+    server.feed("GET k");
+    assert!(send(&mut server.engine.server, server.client).is_empty());
+    assert_eq!(group.line(leader, "GET k"), None);
+}
+
+#[test]
 fn a_snapshot_takes_the_place_of_the_log_on_every_node() {
     let mut group = Group::new();
     let leader = group.until_led();
