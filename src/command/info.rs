@@ -13,6 +13,7 @@ use super::key_sizes;
 use super::memory::overview::Overview;
 use crate::acl::log::Reason;
 use crate::base::crc::crc64;
+use crate::base::lsn::Lsn;
 use crate::base::os::logging;
 use crate::base::os::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
@@ -487,12 +488,17 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
     if let Some(group) = group {
         of_group(text, ctx, group);
     }
+    let replicas = group.map(GroupLog::replicas).unwrap_or_default();
+    fields! { text, "connected_slaves" => replicas.len() }
+    for (index, (address, lsn)) in replicas.iter().enumerate() {
+        let (host, port) = (address.host(), address.port);
+        line(text, format_args!("slave{index}:ip={host},port={port},state=online,offset={lsn},lag=0"));
+    }
     fields! { text,
-        "connected_slaves" => 0,
         "master_failover_state" => "no-failover",
         "master_replid" => ctx.server.identity.replication_id,
         "master_replid2" => "0".repeat(40),
-        "master_repl_offset" => 0,
+        "master_repl_offset" => group.map_or(Lsn::NONE, |_| ctx.server.persistence.last_lsn()),
         "second_repl_offset" => -1,
         "repl_backlog_active" => 0,
         "repl_backlog_size" => 0,
@@ -515,6 +521,7 @@ fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
     }
     fields! { text,
         "node_id" => ctx.server.config.node_id,
+        "group_term" => group.facts().term,
         "group_leader" => group.leader().map_or(0, |node| node.get()),
         "group_voters" => listed(&group.members().voters),
         "group_learners" => listed(&group.members().learners),

@@ -22,12 +22,12 @@ fn group<'g>(ctx: &'g mut Ctx<'_>) -> Result<&'g mut GroupLog, Error> {
 fn list(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let nodes = group(ctx)?.nodes();
     ctx.reply.array(nodes.len());
-    for NodeRow { number, address, role, reach, missing } in nodes {
+    for NodeRow { number, address, role, reach, missing, .. } in nodes {
         ctx.reply.map(5);
         ctx.reply.bulk(b"id");
         ctx.reply.integer(number as i64);
         ctx.reply.bulk(b"address");
-        ctx.reply.bulk(address.as_bytes());
+        ctx.reply.bulk(address.map(|address| address.to_string()).unwrap_or_default().as_bytes());
         ctx.reply.bulk(b"role");
         ctx.reply.bulk(match role {
             Role::Leader => b"leader",

@@ -4,8 +4,10 @@
 //!
 //! The file also holds the queries about the server's replication role: a single server is a master without replicas.
 
+use crate::base::lsn::Lsn;
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::persist::group::GroupLog;
 use crate::persist::journal::Journal;
 use crate::persist::transfer::{OWN_TYPES, Replica, Transfer};
 use crate::spec::args::Args;
@@ -108,8 +110,8 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     Ok(())
 }
 
-/// ROLE: a master, its replication offset, and its replicas: none. On a node that follows its group: a slave, the
-/// leader's address, and how far this node has followed it.
+/// ROLE: a master, its replication offset, and its replicas, which only a group has. On a node that follows its group:
+/// a slave, the leader's address, and how far this node has followed it. Offsets are numbers of changes.
 fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
     if let Some(group) = group.filter(|group| !group.leads()) {
@@ -122,10 +124,18 @@ fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         ctx.reply.integer(i64::try_from(ctx.server.persistence.last_lsn().get()).unwrap_or(i64::MAX));
         return Ok(());
     }
+    let replicas = group.map(GroupLog::replicas).unwrap_or_default();
+    let offset = group.map_or(Lsn::NONE, |_| ctx.server.persistence.last_lsn());
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
-    ctx.reply.integer(0);
-    ctx.reply.array(0);
+    ctx.reply.integer(i64::try_from(offset.get()).unwrap_or(i64::MAX));
+    ctx.reply.array(replicas.len());
+    for (address, lsn) in replicas {
+        ctx.reply.array(3);
+        ctx.reply.bulk(address.host().as_bytes());
+        ctx.reply.bulk(address.port.to_string().as_bytes());
+        ctx.reply.bulk(lsn.to_string().as_bytes());
+    }
     Ok(())
 }
 

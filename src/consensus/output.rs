@@ -1,5 +1,6 @@
 //! The settings and the answers of a core.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::entries::LogError;
@@ -108,7 +109,7 @@ pub(crate) enum Order {
 }
 
 /// Why a reign ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Why {
     /// A block was refused.
     Refused,
@@ -122,6 +123,35 @@ pub(crate) enum Why {
     Disk,
     /// This node was removed from the group.
     Removed,
+}
+
+impl Why {
+    pub(crate) const ALL: [Why; 6] = [Why::Refused, Why::Lost, Why::Transfer, Why::Stuck, Why::Disk, Why::Removed];
+
+    /// Returns its name in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Why::Refused => "refused",
+            Why::Lost => "lost",
+            Why::Transfer => "transfer",
+            Why::Stuck => "stuck",
+            Why::Disk => "disk",
+            Why::Removed => "removed",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Refused => "a block was refused",
+            Why::Lost => "no quorum answers, or another node stands for election",
+            Why::Transfer => "leadership is handed over",
+            Why::Stuck => "the engine does not answer",
+            Why::Disk => "the disk does not finish a write",
+            Why::Removed => "it was removed",
+        })
+    }
 }
 
 /// The work to do after an input.

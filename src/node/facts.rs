@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::link::Greeted;
 use super::link::facts::PeerFacts;
 use super::link::settings::Contact;
+use crate::base::lsn::Lsn;
 use crate::log::replicated::types::{NodeId, Term};
 
 /// Nodes that ask to join. One more takes the place of the one that has been silent for the longest.
@@ -20,7 +21,6 @@ pub(crate) struct GroupFacts {
     /// The node itself, once it has told.
     pub(crate) own: Option<NodeId>,
     /// The newest term that the node knows.
-    #[expect(dead_code, reason = "metrics will show it")]
     pub(crate) term: Term,
     /// The other members, ordered by their numbers.
     pub(crate) peers: Vec<PeerState>,
@@ -37,6 +37,8 @@ pub(crate) struct PeerState {
     pub(crate) contact: Option<Contact>,
     /// Entries of the log that it lacks, if this node leads and has heard so.
     pub(crate) missing: Option<u64>,
+    /// The last unit that it has on disk, if this node leads and knows.
+    pub(crate) lsn: Option<Lsn>,
 }
 
 impl GroupFacts {

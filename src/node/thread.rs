@@ -428,10 +428,14 @@ impl Node<'_> {
     /// Returns what this node knows of its group.
     fn facts(&self, turns: &Turns) -> GroupFacts {
         let mut acquaintances = self.inbox.acquaintances.borrow_mut();
-        let of_peer = |link: PeerFacts| PeerState {
-            contact: acquaintances.contact(link.node),
-            missing: turns.missing_at(link.node),
-            link,
+        let of_peer = |link: PeerFacts| {
+            let progress = turns.progress_of(link.node);
+            PeerState {
+                contact: acquaintances.contact(link.node),
+                missing: progress.map(|(missing, _)| missing),
+                lsn: progress.and_then(|(_, lsn)| lsn),
+                link,
+            }
         };
         let peers = self.links.facts().into_iter().map(of_peer).collect();
         GroupFacts { own: Some(self.settings.node), term: turns.term(), peers, strangers: acquaintances.strangers() }

@@ -145,9 +145,9 @@ impl Turns {
         self.core.term()
     }
 
-    /// Returns how many entries of the log another node lacks, if this one leads and knows.
-    pub(crate) fn missing_at(&self, node: NodeId) -> Option<u64> {
-        self.core.missing_at(node)
+    /// See [`Core::progress_of`].
+    pub(crate) fn progress_of(&self, node: NodeId) -> Option<(u64, Option<Lsn>)> {
+        self.core.progress_of(node)
     }
 
     /// Makes known what this node knows of its group.

@@ -6,7 +6,7 @@
 //! made. Each turn of the server has a *round* for this. The round is confirmed when the group commits a block that was
 //! proposed later, or, without one, when a quorum of the nodes answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::milestones::Milestones;
 use crate::base::lsn::Lsn;
 use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
-use crate::consensus::output::{ChangeRefusal, Order};
+use crate::consensus::output::{ChangeRefusal, Order, Why};
 use crate::log::block::HEAD_BYTES;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
@@ -47,6 +47,9 @@ pub(crate) struct GroupLog {
     members: Members,
     /// The leader that this node knows.
     leader: Option<NodeId>,
+    /// The reigns of this node since its start that have begun, and why they have ended.
+    reigns: u64,
+    ends: BTreeMap<Why, u64>,
     /// Bytes of the blocks that were handed over or given back since the start.
     written_bytes: u64,
     /// A node needs a newer snapshot than there is.
@@ -108,6 +111,8 @@ impl GroupLog {
             orders: VecDeque::new(),
             members: Members::default(),
             leader: None,
+            reigns: 0,
+            ends: BTreeMap::new(),
             written_bytes: 0,
             wants_snapshot: false,
             requests: Requests::default(),
@@ -248,10 +253,12 @@ impl GroupLog {
     /// Begins a reign.
     pub(crate) fn lead(&mut self, term: Term) {
         self.reign = Some((term, self.position.link));
+        self.reigns += 1;
     }
 
     /// Ends the reign. Blocks that were proposed may still be given back.
-    pub(crate) fn deposed(&mut self) {
+    pub(crate) fn deposed(&mut self, why: Why) {
+        *self.ends.entry(why).or_default() += 1;
         (self.reign, self.requests, self.milestones) = Default::default();
         self.rounds.by_block.clear();
     }
@@ -316,6 +323,16 @@ impl GroupLog {
     /// Returns the members as of the last entry that was given back.
     pub(crate) fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// Returns how many reigns of this node have begun since its start.
+    pub(crate) fn reigns(&self) -> u64 {
+        self.reigns
+    }
+
+    /// Returns why reigns of this node have ended since its start, each reason with their number.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Why::ALL.into_iter().map(|why| (why.name(), self.ends.get(&why).copied().unwrap_or_default()))
     }
 
     /// Returns the leader that this node knows.

@@ -2,9 +2,12 @@
 
 use super::group::GroupLog;
 use super::group_requests::Waiter;
+use crate::base::lsn::Lsn;
+use crate::base::node_address::NodeAddress;
 use crate::consensus::output::ChangeRefusal;
 use crate::log::replicated::members::{Home, MemberChange};
 use crate::log::replicated::types::NodeId;
+use crate::node::link::facts::PeerFacts;
 
 /// Why the nodes of a group are not changed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,12 +45,34 @@ pub(crate) enum AdminRefusal {
 #[derive(Debug)]
 pub(crate) struct NodeRow {
     pub(crate) number: u64,
-    /// Empty if it is not known.
-    pub(crate) address: String,
+    /// `None` if the group does not say.
+    pub(crate) address: Option<NodeAddress>,
     pub(crate) role: Role,
     pub(crate) reach: Reach,
     /// Entries of the log that it lacks, if this node leads and has heard so.
     pub(crate) missing: Option<u64>,
+    /// The last unit that it has on disk, likewise.
+    pub(crate) lsn: Option<Lsn>,
+    /// Bytes that went to it and came from it, snapshots included, and messages to it that were dropped.
+    pub(crate) traffic: Traffic,
+}
+
+/// See [`NodeRow::traffic`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Traffic {
+    fn of(link: &PeerFacts) -> Traffic {
+        Traffic {
+            sent_bytes: link.sending.bytes + link.outgoing.bytes,
+            received_bytes: link.receiving.bytes + link.incoming.bytes,
+            dropped: link.dropped,
+        }
+    }
 }
 
 /// What a node is in its group.
@@ -84,7 +109,7 @@ impl GroupLog {
             };
             NodeRow {
                 number: node.get(),
-                address: home.map(|home| home.address.to_string()).unwrap_or_default(),
+                address: home.map(|home| home.address.clone()),
                 role,
                 reach: match peer {
                     _ if Some(node) == facts.own => Reach::Own,
@@ -92,20 +117,32 @@ impl GroupLog {
                     _ => Reach::Disconnected,
                 },
                 missing: if role == Role::Leader { Some(0) } else { peer.and_then(|peer| peer.missing) },
+                lsn: peer.and_then(|peer| peer.lsn),
+                traffic: peer.map(|peer| Traffic::of(&peer.link)).unwrap_or_default(),
             }
         };
         let mut rows: Vec<NodeRow> = self.members().all().map(of_member).collect();
         rows.extend(facts.strangers.iter().filter(|stranger| !self.members().contains(stranger.node)).map(
             |stranger| NodeRow {
                 number: stranger.node.get(),
-                address: stranger.contact.address.to_string(),
+                address: Some(stranger.contact.address.clone()),
                 role: Role::Waiting,
                 reach: Reach::Disconnected,
                 missing: None,
+                lsn: None,
+                traffic: Traffic::default(),
             },
         ));
         rows.sort_by_key(|row| row.number);
         rows
+    }
+
+    /// Returns the nodes that follow this one and are connected, each with its address and the last unit that it has on
+    /// disk, as far as this one knows; none if it does not lead.
+    pub(crate) fn replicas(&self) -> Vec<(NodeAddress, Lsn)> {
+        let is_replica = |row: &NodeRow| self.leads() && row.reach == Reach::Connected;
+        let told = |row: NodeRow| Some((row.address?, row.lsn.unwrap_or(Lsn::NONE)));
+        self.nodes().into_iter().filter(is_replica).filter_map(told).collect()
     }
 
     /// Adds a node that asks to join, for a client. Its [answer](GroupLog::take_answer) comes when that is committed.

@@ -17,6 +17,10 @@ use crate::slow_disk::environment;
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Ports that no server on all addresses is likely to have.
+const PORT: u16 = 16_377;
+const NODE_PORT: u16 = 26_377;
+
 /// The highest number of a node here.
 const NODES_MAX: u32 = 5;
 
@@ -66,13 +70,13 @@ impl Group {
     fn start_with(&mut self, number: usize, nodes: &[usize]) {
         let dir = self.dir(number);
         std::fs::create_dir_all(&dir).expect("a folder");
-        let address = |number: &usize| format!("{}:6379@16379", self.hosts[number - 1]);
+        let address = |number: &usize| format!("{}:{PORT}@{NODE_PORT}", self.hosts[number - 1]);
         let nodes: Vec<String> = nodes.iter().map(|number| format!("{number}={}", address(number))).collect();
         let log = File::options().create(true).append(true).open(dir.join("log")).expect("a log");
         let command = launch_command(Program::Tidegate);
         let child = Command::new(&command[0])
             .args(&command[1..])
-            .args(["--bind", &self.hosts[number - 1], "--port", "6379", "--protected-mode", "no"])
+            .args(["--bind", &self.hosts[number - 1], "--port", &PORT.to_string(), "--protected-mode", "no"])
             .args(["--node-id", &number.to_string(), "--nodes", &nodes.join(" "), "--node-secret-file"])
             .arg(self.folder.path().join("secret"))
             .args(["--node-announce", &address(&number)])
@@ -101,7 +105,7 @@ impl Group {
     }
 
     fn connect(&self, number: usize) -> Option<Client> {
-        let stream = TcpStream::connect((self.hosts[number - 1].as_str(), 6379)).ok()?;
+        let stream = TcpStream::connect((self.hosts[number - 1].as_str(), PORT)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         Some(Client(BufReader::new(stream)))
     }
@@ -129,7 +133,7 @@ impl Group {
     /// Runs `tidegate node` with these words, by way of a node. Returns what it says, and whether it has succeeded.
     fn manage(&self, at: usize, words: &[&str]) -> (String, bool) {
         let command = launch_command(Program::Tidegate);
-        let url = format!("redis://{}:6379", self.hosts[at - 1]);
+        let url = format!("redis://{}:{PORT}", self.hosts[at - 1]);
         let output =
             Command::new(&command[0]).args(&command[1..]).arg("node").args(words).args(["--url", &url]).output();
         let output = output.expect("it runs");
@@ -314,7 +318,7 @@ fn a_change_that_would_stop_the_group_is_refused() {
     let host = group.hosts[others[1] - 1].clone();
     for (command, why) in [
         ("FAILOVER TO 127.0.0.1 1".to_owned(), "target HOST and PORT is not a replica"),
-        (format!("FAILOVER TO {host} 6379 FORCE TIMEOUT 9"), "can't be forced"),
+        (format!("FAILOVER TO {host} {PORT} FORCE TIMEOUT 9"), "can't be forced"),
         ("FAILOVER ABORT".to_owned(), "No failover in progress"),
     ] {
         let refused = client.call(&command).expect("a reply");

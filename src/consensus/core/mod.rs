@@ -444,10 +444,12 @@ impl Core {
         serves.then_some(leader)
     }
 
-    /// Returns how many entries of the log another node lacks, if this one leads and knows.
-    pub(crate) fn missing_at(&self, node: NodeId) -> Option<u64> {
+    /// Returns how many entries of the log another node lacks, if this one leads and knows, and the last unit that it
+    /// has, if that is in memory.
+    pub(crate) fn progress_of(&self, node: NodeId) -> Option<(u64, Option<Lsn>)> {
         let has = self.raft.raft.prs().get(node.get()).filter(|_| self.leads())?.matched;
-        (has > 0).then(|| self.last().index.0.saturating_sub(has))
+        let lsn = self.raft.store().at(Index(has)).map(|at| at.link.lsn);
+        (has > 0).then(|| (self.last().index.0.saturating_sub(has), lsn))
     }
 
     /// Returns the last entry that this node knows to be committed.

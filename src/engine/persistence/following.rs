@@ -224,12 +224,12 @@ impl Engine {
 
     /// Ends a reign: no reply leaves any more, apart from those that may leave already, and no client stays.
     fn deposed(&mut self, term: Term, why: Why) {
-        tracing::warn!("this node does not lead its group any more: {why:?}, in term {term}");
+        tracing::warn!("this node does not lead its group any more, in term {term}: {why}");
         self.server.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
         // Nobody takes these units any more. But they are executed, so they count as the others that may be lost.
         self.server.persistence.hand_over_tail();
         if let Some(group) = self.group() {
-            group.deposed();
+            group.deposed(why);
         }
         self.server.set_tail(None);
         self.disconnect_all();

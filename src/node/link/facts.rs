@@ -19,12 +19,9 @@ pub(crate) struct PeerFacts {
     /// The connection that the peer has dialled.
     pub(crate) receiving: ConnectionFacts,
     /// The transfer of a snapshot to the peer, and the one from it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) outgoing: ConnectionFacts,
-    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) incoming: ConnectionFacts,
     /// Messages to the peer that were dropped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "metrics will show it"))]
     pub(crate) dropped: u64,
 }
 

@@ -185,8 +185,22 @@ fn what_the_leader_acknowledges_is_on_all_nodes() {
     group.until_all_say("GET gone", "$-1\\r\\n");
     assert_eq!(group.line(leader, "WAIT 2 0").as_deref(), Some(":1\\r\\n"), "one other node has it for sure");
     assert_eq!(group.line(leader, "WAITAOF 1 2 0").as_deref(), Some("*2\\r\\n:1\\r\\n:1\\r\\n"));
+    group.until("all say that they have it", |group| {
+        let info = group.line(leader, "INFO replication").expect("a reply");
+        let last = format!("offset={}", group.at(leader).engine.server.persistence.last_lsn());
+        info.contains("connected_slaves:2") && info.matches(&last).count() == 2
+    });
     let role = group.line(leader, "ROLE").expect("a reply");
-    assert!(role.contains("master"), "{role}");
+    assert!(role.contains("master") && role.matches("$4\\r\\n6379").count() == 2, "{role}");
+    let metrics = command::metrics::render(&mut group.at(leader).engine);
+    for sample in [
+        "tidegate_group_leads 1",
+        "tidegate_group_voters_connected 3",
+        "tidegate_group_reigns_total 1",
+        "tidegate_node_missing_entries{node=",
+    ] {
+        assert!(metrics.contains(sample), "{sample}: {metrics}");
+    }
     for other in group.others(leader) {
         let role = group.line(other, "ROLE").expect("a reply");
         assert!(role.contains("slave") && role.contains("connected"), "{role}");
