@@ -515,6 +515,8 @@ fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
             "master_host" => host,
             "master_port" => port,
             "master_link_status" => if group.leader().is_some() { "up" } else { "down" },
+            "master_last_io_seconds_ago" => group.age().map_or(-1, |age| age.as_secs().cast_signed()),
+            "slave_lag_ms" => group.age().map_or(-1, |age| age.as_millis() as i64),
             "slave_read_only" => 1,
             "slave_repl_offset" => ctx.server.persistence.last_lsn(),
         }

@@ -478,6 +478,8 @@ parameters! {
         /// Answer reads without asking the other nodes while a lease says that no other one can lead. It counts on
         /// clocks that run at about the same speed, also while a virtual machine is paused.
         read_lease: bool = "read-lease", AnyTime, YesNo, "no";
+        /// Refuse reads on a node that follows while its data may be older than this many milliseconds; 0 for never.
+        max_staleness_ms: u64 = "max-staleness", AnyTime, int(0, LONG_MAX), "0";
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
     }

@@ -19,7 +19,8 @@
 //! | 3 refused | index, index and term of the hint, committed index |
 //! | 4 stand | index and term of the last entry, index and term of the last committed one |
 //! | 5 vote | index and term of the last committed entry |
-//! | 6 heartbeat, 7 heard | committed index; term and number of the round, if there is one |
+//! | 6 heartbeat | committed index of the follower, that of the leader, the follower's last stamp, the round if any |
+//! | 7 heard | committed index, stamp, the round if any: its term and number |
 //! | 8 install | index, term, Lsn, checksum (4), serial, the [members](crate::log::replicated::members) |
 //! | 9 take over | none |
 //!
@@ -29,6 +30,7 @@
 use bytes::Bytes;
 
 use super::entries::change_bytes;
+use super::freshness::Stamp;
 use super::message::{Body, Message, Round, SentEntry};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::{Block, BlockError};
@@ -84,8 +86,12 @@ pub(crate) fn encode(group: GroupId, message: &Message, out: &mut Vec<u8>) {
         Body::Refused { index, hint, committed } => numbers.extend([index.0, hint.0.0, hint.1.0, committed.0]),
         Body::Stand { last, committed, .. } => numbers.extend([last.0.0, last.1.0, committed.0.0, committed.1.0]),
         Body::Vote { committed, .. } => numbers.extend([committed.0.0, committed.1.0]),
-        Body::Heartbeat { committed, round } | Body::Heard { committed, round } => {
-            numbers.push(committed.0);
+        Body::Heartbeat { committed, round, all, stamp } => {
+            numbers.extend([committed.0, all.0, stamp.0]);
+            numbers.extend(round.iter().flat_map(|round| [round.term.0, round.number]));
+        }
+        Body::Heard { committed, round, stamp } => {
+            numbers.extend([committed.0, stamp.0]);
             numbers.extend(round.iter().flat_map(|round| [round.term.0, round.number]));
         }
         Body::Install(mark) => numbers.extend([mark.at.index.0, mark.at.term.0, mark.at.link.lsn.get()]),
@@ -137,8 +143,13 @@ pub(crate) fn decode(bytes: Bytes, from: NodeId, to: NodeId) -> Result<(GroupId,
         3 => Body::Refused { index: rest.index()?, hint: rest.place()?, committed: rest.index()? },
         4 => Body::Stand { pre: has(PRE), last: rest.place()?, committed: rest.place()?, forced: has(FORCED) },
         5 => Body::Vote { pre: has(PRE), granted: has(GRANTED), committed: rest.place()? },
-        6 => Body::Heartbeat { committed: rest.index()?, round: rest.round(has(WITH_ROUND))? },
-        7 => Body::Heard { committed: rest.index()?, round: rest.round(has(WITH_ROUND))? },
+        6 => Body::Heartbeat {
+            committed: rest.index()?,
+            all: rest.index()?,
+            stamp: Stamp(rest.u64()?),
+            round: rest.round(has(WITH_ROUND))?,
+        },
+        7 => Body::Heard { committed: rest.index()?, stamp: Stamp(rest.u64()?), round: rest.round(has(WITH_ROUND))? },
         8 => Body::Install(rest.mark()?),
         9 => Body::TakeOver,
         kind => return Err(CodecError::Kind(kind)),
@@ -279,6 +290,7 @@ mod tests {
 
     fn body() -> impl Strategy<Value = Body> {
         let index = || any::<u64>().prop_map(Index);
+        let stamp = || any::<u64>().prop_map(Stamp);
         let entry = (any::<u64>().prop_map(Term), payload()).prop_map(|(term, payload)| SentEntry { term, payload });
         let entries = prop::collection::vec(entry, 0..4);
         prop_oneof![
@@ -300,8 +312,13 @@ mod tests {
                 granted,
                 committed
             }),
-            (index(), round()).prop_map(|(committed, round)| Body::Heartbeat { committed, round }),
-            (index(), round()).prop_map(|(committed, round)| Body::Heard { committed, round }),
+            (index(), round(), index(), stamp()).prop_map(|(committed, round, all, stamp)| Body::Heartbeat {
+                committed,
+                round,
+                all,
+                stamp
+            }),
+            (index(), round(), stamp()).prop_map(|(committed, round, stamp)| Body::Heard { committed, round, stamp }),
             mark().prop_map(Body::Install),
             Just(Body::TakeOver),
         ]
@@ -345,7 +362,7 @@ mod tests {
     #[test]
     fn what_no_node_sends_is_refused() {
         let message = |body| Message { from: node(1), to: node(2), term: Term(3), body };
-        let heard = encoded(0, &message(Body::Heard { committed: Index(1), round: None })).to_vec();
+        let heard = encoded(0, &message(Body::Heard { committed: Index(1), round: None, stamp: Stamp(2) })).to_vec();
         let read = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = heard.clone();
             change(&mut bytes);

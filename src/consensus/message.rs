@@ -9,6 +9,7 @@ use bytes::Bytes;
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::entries::{foreign, mark_of, own, snapshot_of};
+use super::freshness::Stamp;
 use crate::log::replicated::block::BlockError;
 use crate::log::replicated::entry::{Entry, Payload};
 use crate::log::replicated::mark::Mark;
@@ -63,14 +64,18 @@ pub(crate) enum Body {
         granted: bool,
         committed: (Index, Term),
     },
-    /// The leader is there. `round` asks for a confirmation that it still leads.
+    /// The leader is there. `round` asks for a confirmation that it still leads. `committed` is a part of the
+    /// follower's log; `all` is all that the leader knows to be committed, some time after the follower made `stamp`.
     Heartbeat {
         committed: Index,
         round: Option<Round>,
+        all: Index,
+        stamp: Stamp,
     },
     Heard {
         committed: Index,
         round: Option<Round>,
+        stamp: Stamp,
     },
     /// Follows a snapshot whose file the receiver has got by another way.
     Install(Mark),
@@ -102,7 +107,7 @@ pub(super) enum Unsendable {
 }
 
 impl Message {
-    /// Returns a message of the crate in our own form.
+    /// Returns a message of the crate in our own form. Of what the crate does not know nothing is set.
     pub(super) fn of(message: &RaftMessage) -> Result<Message, Unsendable> {
         let committed = Index(message.commit);
         let committed_in_term = (committed, Term(message.commit_term));
@@ -132,8 +137,8 @@ impl Message {
                 granted: !message.reject,
                 committed: committed_in_term,
             },
-            MessageType::MsgHeartbeat => Body::Heartbeat { committed, round },
-            MessageType::MsgHeartbeatResponse => Body::Heard { committed, round },
+            MessageType::MsgHeartbeat => Body::Heartbeat { committed, round, all: Index(0), stamp: Stamp::default() },
+            MessageType::MsgHeartbeatResponse => Body::Heard { committed, round, stamp: Stamp::default() },
             MessageType::MsgSnapshot => Body::Install(mark_of(message.get_snapshot()).ok_or(Unsendable::Snapshot)?),
             MessageType::MsgTimeoutNow => Body::TakeOver,
             kind => return Err(Unsendable::Kind(kind)),
@@ -179,12 +184,12 @@ impl Message {
                 message.reject = !granted;
                 (message.commit, message.commit_term) = (committed.0.0, committed.1.0);
             }
-            Body::Heartbeat { committed, round } => {
+            Body::Heartbeat { committed, round, .. } => {
                 message.msg_type = MessageType::MsgHeartbeat;
                 message.commit = committed.0;
                 message.context = round.map_or(Bytes::new(), Round::bytes);
             }
-            Body::Heard { committed, round } => {
+            Body::Heard { committed, round, .. } => {
                 message.msg_type = MessageType::MsgHeartbeatResponse;
                 message.commit = committed.0;
                 message.context = round.map_or(Bytes::new(), Round::bytes);
@@ -245,8 +250,9 @@ mod tests {
         for yes in [false, true] {
             bodies.push(Body::Stand { pre: yes, last: at, committed, forced: !yes });
             bodies.push(Body::Vote { pre: yes, granted: !yes, committed });
-            bodies.push(Body::Heartbeat { committed: Index(5), round: round.filter(|_| yes) });
-            bodies.push(Body::Heard { committed: Index(5), round: round.filter(|_| yes) });
+            let (round, stamp) = (round.filter(|_| yes), Stamp::default());
+            bodies.push(Body::Heartbeat { committed: Index(5), round, all: Index(0), stamp });
+            bodies.push(Body::Heard { committed: Index(5), round, stamp });
         }
         for body in bodies {
             let message = Message { from: node(1), to: node(2), term: Term(3), body };

@@ -9,6 +9,7 @@ pub(crate) mod codec;
 pub(crate) mod core;
 mod entries;
 pub(crate) mod fetch;
+pub(crate) mod freshness;
 pub(crate) mod fuse;
 pub(crate) mod limits;
 mod logger;

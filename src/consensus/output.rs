@@ -159,6 +159,8 @@ impl fmt::Display for Why {
 pub(crate) struct Output {
     /// The time until which no other node can lead, if it is known: reads that end before it need no round.
     pub(crate) lease_until: Option<Duration>,
+    /// The time as of which the engine's data is known to be complete, on a node that follows.
+    pub(crate) fresh_at: Option<Duration>,
     pub(crate) messages: Vec<Message>,
     /// Snapshots to send: the file first, then the message, as it is. Each end of a transfer, a failed one too, must be
     /// [reported](super::core::Core::reported).

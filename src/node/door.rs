@@ -66,6 +66,8 @@ pub(crate) struct Door {
     news: Mutex<News>,
     /// The end of the lease in nanoseconds since `begun`; 0 without one.
     lease_until: AtomicU64,
+    /// The time as of which the data of a follower is complete, in nanoseconds since `begun`; 0 if it is not known.
+    fresh_at: AtomicU64,
     begun: Instant,
     facts: Mutex<Arc<GroupFacts>>,
     /// When the engine was last ready to follow orders, in nanoseconds since `begun`.
@@ -81,6 +83,7 @@ impl Door {
             calls: Mutex::default(),
             news: Mutex::default(),
             lease_until: AtomicU64::new(0),
+            fresh_at: AtomicU64::new(0),
             begun: Instant::now(),
             facts: Mutex::default(),
             looked_at: AtomicU64::new(0),
@@ -119,6 +122,12 @@ impl Door {
         if until == 0 { Duration::ZERO } else { Duration::from_nanos(until).saturating_sub(self.now()) }
     }
 
+    /// Returns how old the data of a follower is at most, as far as a leader has told it; `None` if none has.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let at = self.fresh_at.load(Ordering::Acquire);
+        (at > 0).then(|| self.now().saturating_sub(Duration::from_nanos(at)))
+    }
+
     /// Returns what the node knows of its group.
     pub(crate) fn facts(&self) -> Arc<GroupFacts> {
         Arc::clone(&lock(&self.facts))
@@ -148,6 +157,11 @@ impl Door {
     /// Makes known what the node knows of its group.
     pub(super) fn set_facts(&self, facts: GroupFacts) {
         *lock(&self.facts) = Arc::new(facts);
+    }
+
+    /// Makes known as of which time the data is complete.
+    pub(super) fn set_fresh(&self, at: Option<Duration>) {
+        self.fresh_at.store(at.map_or(0, nanoseconds), Ordering::Release);
     }
 
     /// Returns for how long the engine has not followed orders, which it does several times a second.

@@ -239,9 +239,20 @@ impl Turns {
 
     /// Does what the core has decided, in the order that its contract asks for.
     fn follow(&mut self, done: &mut Done) {
-        let Output { lease_until, messages, streams, writes, orders, committed, confirmed, wants_snapshot, fetches } =
-            self.core.take_output();
+        let Output {
+            lease_until,
+            fresh_at,
+            messages,
+            streams,
+            writes,
+            orders,
+            committed,
+            confirmed,
+            wants_snapshot,
+            fetches,
+        } = self.core.take_output();
         self.door.set_lease(lease_until);
+        self.door.set_fresh(fresh_at);
         done.messages = messages;
         done.streams = streams;
         done.fetches = fetches;

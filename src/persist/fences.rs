@@ -27,6 +27,9 @@ const NOT_SAVED: Error = Error::text(
 /// The reply to commands that write on a node that does not lead its group.
 const FOLLOWER: Error = Error::text("READONLY You can't write against a read only replica.");
 
+/// The reply to reads on a node whose data is too old. Clients know the code.
+const TOO_OLD: Error = Error::text("MASTERDOWN The data of this node is older than max-staleness allows.");
+
 /// The reply to commands that must not run before the group has committed all earlier changes.
 const NOT_COMMITTED: Error = Error::text("TRYAGAIN The group has not committed all earlier changes yet");
 
@@ -183,6 +186,19 @@ impl Persistence {
         match &self.journal {
             Some(_) if self.is_unlogged(config) => Err(self.refusal()),
             None if self.stops_writes(config) => Err(NOT_SAVED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a command of these flags on a node that follows its group and is further behind than `max-staleness`
+    /// allows.
+    pub(crate) fn admit_stale(&self, config: &Config, flags: Flags) -> Result<(), Error> {
+        let max_age = Duration::from_millis(config.max_staleness_ms);
+        match self.journal.as_ref().and_then(Journal::member) {
+            Some(group) if !max_age.is_zero() && !flags.contains(Flags::STALE) => match group.age() {
+                Some(age) if age <= max_age => Ok(()),
+                _ => Err(TOO_OLD),
+            },
             _ => Ok(()),
         }
     }

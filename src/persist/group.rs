@@ -198,6 +198,11 @@ impl GroupLog {
         self.milestones.overdue(now, (self.committed, self.rounds.confirmed), now_ms, wait_ms)
     }
 
+    /// Returns how old the data is at most, as far as a leader has told; `None` if none has. A leader's is not.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        if self.leads() { Some(Duration::ZERO) } else { self.door.age() }
+    }
+
     /// For how long no other node can lead. It must be asked after the read that depends on it has run.
     pub(crate) fn lease_left(&self) -> Duration {
         self.door.lease_left()

@@ -28,10 +28,17 @@ impl Core {
 
     /// Sends a message, unless this node must not stand for election.
     pub(super) fn send(&mut self, message: &RaftMessage) {
-        let message = match Message::of(message) {
+        let mut message = match Message::of(message) {
             Ok(message) => message,
             Err(error) => fuse::blow(Fuse::Forwarding, &error.to_string()),
         };
+        match &mut message.body {
+            Body::Heartbeat { all, stamp, .. } => {
+                (*all, *stamp) = (self.committed(), self.freshness.stamp_of(message.to));
+            }
+            Body::Heard { stamp, .. } => *stamp = self.freshness.stamp(self.now),
+            _ => {}
+        }
         let may_stand = self.orders.engine_is_ready() || planted::is(Bug::StandWhileLoading);
         if matches!(message.body, Body::Stand { .. }) && !may_stand {
             return;

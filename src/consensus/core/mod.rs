@@ -46,6 +46,7 @@ use raft::{Config, RawNode, SnapshotStatus, StateRole};
 
 use super::entries::{Entries, foreign};
 use super::fetch::Gone;
+use super::freshness::Freshness;
 use super::fuse::{self, Fuse};
 use super::limits::{
     ELECTION_TICKS, HEARTBEAT_TICKS, MESSAGE_BYTES, MESSAGES_IN_FLIGHT, TICK, VOTERS_MIN, VOTING_PAUSE,
@@ -126,6 +127,7 @@ pub(crate) struct Core {
     next_tick: Duration,
     /// When a leader was last heard of, or this node started.
     heard_at: Duration,
+    freshness: Freshness,
     rng: Rng,
     disk_stuck_after: Duration,
     role: (u64, StateRole),
@@ -186,6 +188,7 @@ impl Core {
             now,
             next_tick: now,
             heard_at: now,
+            freshness: Freshness::new(Rng::seeded(settings.seed).next_u64()),
             rng: Rng::seeded(settings.seed),
             disk_stuck_after: settings.disk_stuck_after,
             out: Output::default(),
@@ -202,6 +205,7 @@ impl Core {
             lease_until: self.reign.open().and_then(|open| open.lease_until()),
             wants_snapshot: self.raft.store().take_wants_snapshot(),
             fetches: self.raft.store().take_fetches(),
+            fresh_at: self.freshness.reached(self.orders.applied),
             ..mem::take(&mut self.out)
         }
     }
@@ -238,6 +242,13 @@ impl Core {
         let is_from_leader = matches!(message.body, Body::Append { .. } | Body::Heartbeat { .. } | Body::Install(_));
         if is_from_leader && message.term >= Term(self.raft.raft.term) {
             self.heard_at = self.now;
+        }
+        match &message.body {
+            Body::Heartbeat { all, stamp, .. } if message.term >= self.term() => {
+                self.freshness.told(*all, *stamp, self.now);
+            }
+            Body::Heard { stamp, .. } => self.freshness.stamped(peer, *stamp),
+            _ => {}
         }
         // The crate refuses answers of nodes that were removed from the group; nobody waits for them.
         let _ = self.raft.step(message.foreign());

@@ -56,6 +56,9 @@ impl ServerState {
         if session.restrictions.contains(Restrictions::UNLOGGED) {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }
+        if session.restrictions.contains(Restrictions::FOLLOWING) {
+            self.persistence.admit_stale(&self.config, flags)?;
+        }
         if session.restrictions.contains(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;
         }

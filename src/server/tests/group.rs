@@ -257,6 +257,27 @@ fn a_read_is_answered_by_a_leader_with_a_quorum_only() {
 }
 
 #[test]
+fn a_follower_knows_how_old_its_data_is() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let follower = group.others(leader)[0];
+    assert_eq!(group.line(leader, "SET k v").as_deref(), OK);
+    let max_ms = 2_000;
+    group.at(follower).engine.server.config.max_staleness_ms = max_ms;
+    group.until("the data is fresh", |group| group.line(follower, "GET k").as_deref() == Some("$1\\r\\nv\\r\\n"));
+    let info = group.line(follower, "INFO replication").expect("a reply");
+    let lag = info.split("slave_lag_ms:").nth(1).and_then(|rest| rest.split("\\r").next()).expect("the field");
+    assert!(lag.parse::<u64>().is_ok_and(|lag| lag < 60_000), "{info}");
+    // Nobody tells it more, so its data grows old.
+    group.others(follower).into_iter().for_each(|other| group.stop(other));
+    let refused = "-MASTERDOWN The data of this node is older than max-staleness allows.\\r\\n";
+    group.until("the data is old", |group| group.line(follower, "GET k").as_deref() == Some(refused));
+    assert!(group.line(follower, "INFO replication").expect("it is allowed").contains("slave_lag_ms:"));
+    group.at(follower).engine.server.config.max_staleness_ms = 0;
+    assert_eq!(group.line(follower, "GET k").as_deref(), Some("$1\\r\\nv\\r\\n"));
+}
+
+#[test]
 fn a_lease_lets_reads_leave_at_once_and_ends_with_the_quorum() {
     let mut group = Group::new();
     let leader = group.until_led();

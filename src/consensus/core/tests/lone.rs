@@ -98,7 +98,12 @@ fn messages_that_no_sound_node_sends_are_refused() {
         let message = Message { from: node(from), to: node(2), term: Term(term), body };
         lone.core.receive(node(from), message, lone.now).err()
     };
-    let heartbeat = |committed| Body::Heartbeat { committed: Index(committed), round: None };
+    let heartbeat = |committed| Body::Heartbeat {
+        committed: Index(committed),
+        round: None,
+        all: Index(committed),
+        stamp: Stamp::default(),
+    };
     let lost = Refusal::DataLost { committed: Index(5), last: Index(4) };
     assert_eq!(is_refused(&mut lone, 1, 2, heartbeat(5)), Some(lost));
     assert_eq!(is_refused(&mut lone, 1, 0, heartbeat(1)), Some(Refusal::Address));
@@ -267,7 +272,7 @@ fn a_disk_that_hangs_right_after_an_election_does_not_hold_up_the_group() {
                 continue;
             }
             lone.get(id, 2, Body::Appended { index: Index(2), committed: Index(1) });
-            lone.get(id, 2, Body::Heard { committed: Index(1), round: None });
+            lone.get(id, 2, Body::Heard { committed: Index(1), round: None, stamp: Stamp::default() });
         }
     }
     assert!(!lone.core.leads());
@@ -356,8 +361,10 @@ fn any_body(rng: &mut Rng, core: &Core) -> Body {
         3 => Body::Refused { index: index(rng), hint: place(rng), committed: index(rng) },
         4 => Body::Stand { pre: yes(rng), last: place(rng), committed: place(rng), forced: yes(rng) },
         5 => Body::Vote { pre: yes(rng), granted: yes(rng), committed: place(rng) },
-        6 => Body::Heartbeat { committed: index(rng), round: round(rng) },
-        7 => Body::Heard { committed: index(rng), round: round(rng) },
+        6 => {
+            Body::Heartbeat { committed: index(rng), round: round(rng), all: index(rng), stamp: Stamp(rng.next_u64()) }
+        }
+        7 => Body::Heard { committed: index(rng), round: round(rng), stamp: Stamp(rng.next_u64()) },
         _ if yes(rng) => Body::TakeOver,
         _ => {
             let (index, term) = place(rng);

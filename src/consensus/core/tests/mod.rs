@@ -4,6 +4,7 @@ mod lone;
 
 use std::collections::BTreeSet;
 
+use super::super::freshness::Stamp;
 use super::super::limits::{MEMORY_BYTES, PROMOTE_LAG_MAX};
 use super::super::message::SentEntry;
 use super::super::output::{ChangeRefusal, Order, Unwanted};
@@ -343,7 +344,7 @@ fn a_node_that_just_started_or_hears_a_leader_gives_no_vote_unless_it_is_forced(
     assert_eq!(stand(&mut core, 5, false, Duration::from_millis(1)), Term(1));
     assert_eq!(stand(&mut core, 5, false, VOTING_PAUSE), Term(5));
     assert_eq!(core.ballot.vote, Some(node(2)));
-    let heartbeat = Body::Heartbeat { committed: Index(0), round: None };
+    let heartbeat = Body::Heartbeat { committed: Index(0), round: None, all: Index(0), stamp: Stamp::default() };
     let message = Message { from: node(3), to: node(1), term: Term(6), body: heartbeat };
     core.receive(node(3), message, VOTING_PAUSE).unwrap();
     assert_eq!(stand(&mut core, 7, false, 2 * VOTING_PAUSE - Duration::from_micros(1)), Term(6));
@@ -491,7 +492,7 @@ mod fuses {
     #[test]
     #[should_panic(expected = "fuse Durable")]
     fn a_term_is_durable_before_it_is_named() {
-        send(Body::Heard { committed: Index(0), round: None });
+        send(Body::Heard { committed: Index(0), round: None, stamp: Stamp::default() });
     }
 
     #[test]

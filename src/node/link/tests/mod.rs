@@ -21,6 +21,7 @@ use super::settings::{
     Agreed, Contact, Deadlines, Identity, LinkSettings, PROTOCOL, PeerHome, Security, VersionRange, Versions,
 };
 use super::{Greeted, Links, Offer, Receiver};
+use crate::consensus::freshness::Stamp;
 use crate::consensus::message::{Body, Message, Round, SentEntry};
 use crate::log::directory::Directory;
 use crate::log::replicated::block::tests::block;
@@ -47,7 +48,8 @@ pub(super) fn append(index: u64, bytes: usize) -> Message {
 
 /// Returns a heartbeat that names a committed entry.
 pub(super) fn heartbeat(committed: u64) -> Message {
-    message(Body::Heartbeat { committed: Index(committed), round: None })
+    let (all, stamp) = (Index(committed), Stamp::default());
+    message(Body::Heartbeat { committed: Index(committed), round: None, all, stamp })
 }
 
 /// Returns a message of every kind from node 1 to node 2, but for the one that follows a snapshot.
@@ -69,8 +71,8 @@ fn every_kind() -> Vec<Message> {
         Body::Refused { index: Index(7), hint: place, committed },
         Body::Stand { pre: true, last: place, committed: place, forced: false },
         Body::Vote { pre: false, granted: true, committed: place },
-        Body::Heartbeat { committed, round },
-        Body::Heard { committed, round },
+        Body::Heartbeat { committed, round, all: Index(9), stamp: Stamp(3) },
+        Body::Heard { committed, round, stamp: Stamp(4) },
         Body::TakeOver,
     ];
     bodies.into_iter().map(message).collect()
