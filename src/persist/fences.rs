@@ -13,8 +13,8 @@ use crate::keyspace::Keyspace;
 use crate::log::group_commit::{Commit, Log, State};
 use crate::log::limits::LOG_FULL_RETRY;
 use crate::persist::limits::LOG_SYNC_RETRY;
-use crate::spec::Flags;
 use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 /// The reply to commands that write while their changes could not be saved.
 const NOT_SAVED: Error = Error::text(
@@ -26,6 +26,9 @@ const NOT_SAVED: Error = Error::text(
 
 /// The reply to commands that write on a node that does not lead its group.
 const FOLLOWER: Error = Error::text("READONLY You can't write against a read only replica.");
+
+/// The reply to reads of locks, gates, stocks and their history on a node that does not lead its group.
+const OF_GRANTS: Error = Error::text("READONLY Only the leader of the group answers what this command asks.");
 
 /// The reply to reads on a node whose data is too old. Clients know the code.
 const TOO_OLD: Error = Error::text("MASTERDOWN The data of this node is older than max-staleness allows.");
@@ -190,9 +193,12 @@ impl Persistence {
         }
     }
 
-    /// Refuses a command of these flags on a node that follows its group and is further behind than `max-staleness`
-    /// allows.
-    pub(crate) fn admit_stale(&self, config: &Config, flags: Flags) -> Result<(), Error> {
+    /// Refuses reads on a node that follows its group: those of grants, of which only the leader knows all, and all of
+    /// them while the data may be older than `max-staleness` allows.
+    pub(crate) fn admit_following(&self, config: &Config, flags: Flags, group: Group) -> Result<(), Error> {
+        if group == Group::Coordination {
+            return Err(OF_GRANTS);
+        }
         let max_age = Duration::from_millis(config.max_staleness_ms);
         match self.journal.as_ref().and_then(Journal::member) {
             Some(group) if !max_age.is_zero() && !flags.contains(Flags::STALE) => match group.age() {

@@ -57,7 +57,7 @@ impl ServerState {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }
         if session.restrictions.contains(Restrictions::FOLLOWING) {
-            self.persistence.admit_stale(&self.config, flags)?;
+            self.persistence.admit_following(&self.config, flags, entry.command.group)?;
         }
         if session.restrictions.contains(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;
@@ -118,6 +118,9 @@ impl ServerState {
             self.admit_change_in_script(ks, caller, entry)?;
         }
         self.persistence.admit_logged(&self.config, flags)?;
+        if session.restrictions.contains(Restrictions::FOLLOWING) {
+            self.persistence.admit_following(&self.config, flags, entry.command.group)?;
+        }
         if session.restrictions.contains(Restrictions::LIMITED) {
             self.access().admit_user(session, entry, argv, Context::Lua)?;
         }

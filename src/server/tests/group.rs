@@ -206,10 +206,15 @@ fn what_the_leader_acknowledges_is_on_all_nodes() {
         assert!(role.contains("slave") && role.contains("connected"), "{role}");
         let info = group.line(other, "INFO replication").expect("a reply");
         assert!(info.contains("role:slave") && info.contains(&format!("group_leader:{leader}")), "{info}");
-        let refused = group.line(other, "SET k 3").expect("it is refused");
-        assert!(refused.starts_with("-READONLY"), "{refused}");
-        let refused = group.line(other, "EVAL return{redis.call('incr',KEYS[1])} 1 k").expect("it is refused");
-        assert!(refused.contains("READONLY"), "{refused}");
+        for line in ["SET k 3", "LOCK.INFO k", "EVENTS - + COUNT 1"] {
+            let refused = group.line(other, line).expect("it is refused");
+            assert!(refused.starts_with("-READONLY"), "{line}: {refused}");
+        }
+        for call in ["incr", "lock.info"] {
+            let script = format!("EVAL return{{redis.call('{call}',KEYS[1])}} 1 k");
+            let refused = group.line(other, &script).expect("it is refused");
+            assert!(refused.contains("READONLY"), "{call}: {refused}");
+        }
     }
 }
 
