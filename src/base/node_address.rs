@@ -16,11 +16,16 @@ pub struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// Returns the address, unless the host could not be one: names and numbers of up to 255 bytes can.
+    /// Returns the address, unless a part of it could not be one.
     pub fn new(host: &str, port: u16, node_port: u16) -> Option<NodeAddress> {
+        let is_address = NodeAddress::is_host(host) && port != 0 && node_port != 0;
+        is_address.then(|| NodeAddress { host: host.into(), port, node_port })
+    }
+
+    /// Whether a text can be a host: names and numbers of up to 255 bytes can.
+    pub fn is_host(text: &str) -> bool {
         let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
-        let is_host = !host.is_empty() && host.len() <= usize::from(u8::MAX) && host.bytes().all(is_sound);
-        (is_host && port != 0 && node_port != 0).then(|| NodeAddress { host: host.into(), port, node_port })
+        !text.is_empty() && text.len() <= usize::from(u8::MAX) && text.bytes().all(is_sound)
     }
 
     /// Returns where clients reach the node: a host and a port.

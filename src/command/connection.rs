@@ -1,8 +1,10 @@
 //! The connection itself: its user, protocol and database.
 
+use super::cluster::mode::refuse_databases;
 use crate::acl::users::DEFAULT_NAME;
 use crate::base::version::REDIS_VERSION;
-use crate::engine::{Command, Ctx, Done, Run};
+use crate::engine::{Command, Ctx, Done, Run, ServerState};
+use crate::persist::journal::Journal;
 use crate::session::DebugMode;
 use crate::session::{ReplyMode, Restrictions};
 use crate::spec::args::Args;
@@ -51,6 +53,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.db = 0;
     session.protocol = 2;
     session.no_evict = false;
+    session.reads_on_follower = false;
     session.import_source = None;
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
@@ -66,6 +69,9 @@ fn select(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if i32::try_from(db).is_err() {
         const RANGE: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
         return Err(Error::text(RANGE));
+    }
+    if db != 0 {
+        refuse_databases(ctx)?;
     }
     match u16::try_from(db) {
         Ok(db) if db < ctx.ks.databases() => ctx.session.db = db,
@@ -136,7 +142,13 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn greet(ctx: &mut Ctx<'_>) {
-    let zone = &ctx.server.config.availability_zone;
+    let ServerState { config, persistence, .. } = &*ctx.server;
+    let zone = &config.availability_zone;
+    let mode = if config.cluster_enabled { "cluster" } else { "standalone" };
+    let role = match persistence.journal.as_ref().is_some_and(Journal::is_follower) {
+        true => "replica",
+        false => "master",
+    };
     let reply = &mut *ctx.reply;
     reply.map(7 + usize::from(!zone.is_empty()));
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -147,7 +159,7 @@ fn greet(ctx: &mut Ctx<'_>) {
     reply.integer(i64::from(ctx.session.protocol));
     reply.bulk(b"id");
     reply.integer(ctx.session.key.id as i64);
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    for (field, value) in [("mode", mode), ("role", role)] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
     }

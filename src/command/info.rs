@@ -130,7 +130,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "redis_git_sha1" => "00000000",
         "redis_git_dirty" => 0,
         "redis_build_id" => build_id(),
-        "redis_mode" => "standalone",
+        "redis_mode" => if server.config.cluster_enabled { "cluster" } else { "standalone" },
         "os" => operating_system(),
         "arch_bits" => usize::BITS,
         "monotonic_clock" => "POSIX clock_gettime",
@@ -592,8 +592,8 @@ fn latencystats(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-fn cluster(text: &mut Text, _: &Ctx<'_>) {
-    fields! { text, "cluster_enabled" => 0 }
+fn cluster(text: &mut Text, ctx: &Ctx<'_>) {
+    fields! { text, "cluster_enabled" => u8::from(ctx.server.config.cluster_enabled) }
 }
 
 /// If the journal has failed, INFO must still work. Counts of keys that include lost changes would have the whole reply

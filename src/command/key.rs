@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::cluster::mode::refuse_databases;
 use super::compare::Comparison;
 use super::deadline::Count;
 use super::dump::NO_WRITTEN_KEY;
@@ -123,7 +124,8 @@ const SAME_OBJECT: Error = Error::text("ERR source and destination objects are t
 fn database(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<DbIndex, Error> {
     let n = i32::try_from(args.int()?)
         .map_err(|_| Error::text("ERR value is out of range, value must between -2147483648 and 2147483647"))?;
-    DbIndex::try_from(n).ok().filter(|db| *db < ctx.ks.databases()).ok_or(NO_SUCH_DB)
+    let count = if ctx.server.config.cluster_enabled { 1 } else { ctx.ks.databases() };
+    DbIndex::try_from(n).ok().filter(|db| *db < count).ok_or(NO_SUCH_DB)
 }
 
 fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -176,6 +178,7 @@ fn copy_without_holders(ctx: &mut Ctx<'_>, slot: Slot, rest: Grants, to_db: DbIn
 }
 
 fn move_to(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    refuse_databases(ctx)?;
     let key = args.bytes()?;
     let to_db = database(ctx, &mut args)?;
     let db = ctx.session.db;
@@ -428,6 +431,7 @@ fn wait_deadline(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<i64>, Erro
 }
 
 fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    refuse_databases(ctx)?;
     let number = |args: &mut Args<'_>, bad: &'static str| {
         args.int().ok().and_then(|n| i32::try_from(n).ok()).ok_or(Error::text(bad))
     };

@@ -2,6 +2,7 @@
 
 use super::kind::{Args, Origin, Shape, only, words};
 use super::refusal::Refusal;
+use crate::base::node_address::NodeAddress;
 use crate::base::num::parse_i64;
 
 /// The name of a host.
@@ -23,6 +24,28 @@ impl Hostname {
 
     pub(super) fn get(&self, field: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(field);
+    }
+}
+
+/// A host that clients reach, by its name or address, or none.
+pub(super) struct Host;
+
+impl Host {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("HOST")
+    }
+
+    pub(super) fn set(&self, field: &mut String, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let host = str::from_utf8(only(args)?).map_err(|_| Refusal::Host)?;
+        if !host.is_empty() && !NodeAddress::is_host(host) {
+            return Err(Refusal::Host);
+        }
+        *field = host.to_owned();
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(field.as_bytes());
     }
 }
 

@@ -174,8 +174,6 @@ inert! {
         "propagation-error-behavior", AnyTime, AnyOf(&["ignore", "panic", "panic-on-replicas"]), "ignore";
     }
     Cluster {
-        "cluster-enabled", AtStart, YesNo, "no",
-            else "Tidegate has no cluster: a single server holds all keys. Delete the line, or keep this data in Redis";
         "tls-cluster", AnyTime, YesNo, "no";
         "cluster-config-file", AtStart, Text, "nodes.conf";
         "cluster-port", AtStart, number(0, 65_535), "0";
@@ -189,10 +187,8 @@ inert! {
         "cluster-allow-reads-when-down", AnyTime, YesNo, "no";
         "cluster-allow-pubsubshard-when-down", AnyTime, YesNo, "yes";
         "cluster-link-sendbuf-limit", AnyTime, bytes(0, u64::MAX as i128), "0";
-        "cluster-announce-ip", AnyTime, Text, "";
         "cluster-announce-hostname", AnyTime, Hostname, "";
         "cluster-announce-human-nodename", AnyTime, Text, "";
-        "cluster-announce-port", AnyTime, number(0, 65_535), "0";
         "cluster-announce-tls-port", AnyTime, number(0, 65_535), "0";
         "cluster-announce-bus-port", AnyTime, number(0, 65_535), "0";
         "cluster-preferred-endpoint-type", AnyTime, AnyOf(&["ip", "hostname", "unknown-endpoint"]), "ip";

@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(get(&config, &["repl-backlog-size"]), [("repl-backlog-size".into(), "2097152".into())]);
         set(&mut config, &[("replica-priority", "100"), ("repl-backlog-size", "1mb")]).expect("both are known");
         assert_eq!(config, Config::default());
-        for (name, value) in [("replicaof", "1.2.3.4 1"), ("cluster-enabled", "no"), ("server-cpulist", "0")] {
+        for (name, value) in [("replicaof", "1.2.3.4 1"), ("cluster-port", "0"), ("server-cpulist", "0")] {
             assert!(
                 set(&mut config, &[(name, value)]).is_err_and(|error| error.ends_with("immutable config")),
                 "{name}"
@@ -496,7 +496,7 @@ mod tests {
             ("slaveof ::1 6379", "redis://[::1]:6379"),
             ("replicaof 1.2.3.4 abc", "Invalid master port"),
             ("replicaof 1.2.3.4", "wrong number of arguments"),
-            ("cluster-enabled yes", "Tidegate has no cluster"),
+            ("cluster-announce-ip [::1]", "without brackets"),
             ("min-slaves-to-write 1", "leave it at 0"),
             ("loadmodule /x.so", "can't load modules"),
             ("sentinel monitor a 127.0.0.1 6379 2", "redis-sentinel"),

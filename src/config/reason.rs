@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub enum Reason {
     /// There are no replicas.
     Replicas,
-    /// There is no cluster.
+    /// A cluster is one shard, without Redis' bus between the nodes.
     Cluster,
     /// The allocator is a different one.
     Allocator,
@@ -49,7 +49,7 @@ impl Reason {
     pub fn text(self) -> &'static str {
         match self {
             Reason::Replicas => "there are no replicas",
-            Reason::Cluster => "there is no cluster",
+            Reason::Cluster => "one shard owns all slots, and nodes know each other by the log of their group",
             Reason::Allocator => "the allocator does not fragment like jemalloc, and has no thread of its own",
             Reason::Files => {
                 "snapshots and the journal have formats of their own, with checksums, and are synced as they grow"

@@ -82,6 +82,9 @@ pub enum Refusal {
     /// The value is no host name.
     #[error("Hostnames may only contain alphanumeric characters, hyphens or dots")]
     Hostname,
+    /// The value is no host that clients could reach.
+    #[error("a host is a name or an IP address, without brackets")]
+    Host,
     /// The value is no port of a server to replicate.
     #[error("Invalid master port")]
     MasterPort,

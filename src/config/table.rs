@@ -12,7 +12,7 @@ use super::choices::{
 };
 use super::end_options::{EndOptions, EndWords};
 use super::event_classes::{EventClasses, EventLetters};
-use super::hosts::Addresses;
+use super::hosts::{Addresses, Host};
 use super::kind::{Origin, Shape, Text, YesNo, int, memory, octal};
 use super::lists::{OomScores, Percentiles, Prefixes, SavePoint, SavePoints, UserLine, UserLines};
 use super::nodes::{Announced, Nodes};
@@ -482,6 +482,16 @@ parameters! {
         max_staleness_ms: u64 = "max-staleness", AnyTime, int(0, LONG_MAX), "0";
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
+    }
+    "Cluster mode" {
+        /// Serve clients in Cluster mode: the nodes of the group, or this single server, are a cluster of one shard
+        /// that owns all slots. A follower sends clients to the leader. All nodes of a group have the same value.
+        cluster_enabled: bool = "cluster-enabled", AtStart, YesNo, "no";
+        /// The host, a name or an address, where clients in Cluster mode reach this single server; empty for the
+        /// address to which a client has connected. A node of a group is reached where `nodes` or `node-announce` says.
+        cluster_announce_ip: String = "cluster-announce-ip", AtStart, Host, "";
+        /// The port that belongs to `cluster-announce-ip`; 0 for the port to which a client has connected.
+        cluster_announce_port: u16 = "cluster-announce-port", AtStart, int(0, 65_535), "0";
     }
     "Moving in" {
         /// Allow CLIENT IMPORT-SOURCE ON. After that call nothing expires for any client, until the caller ends its

@@ -107,7 +107,7 @@ impl Engine {
             network: Network::default(),
             pipeline: Pipeline::default(),
             switches: Switches::default(),
-            identity: Identity { run_id, replication_id },
+            identity: Identity { node_name: run_id.clone(), run_id, replication_id },
             time: Time {
                 clock,
                 started_ms: now_ms,
@@ -181,6 +181,9 @@ pub struct Identity {
     pub run_id: String,
     /// Identifies the history of the data to replicas.
     pub replication_id: String,
+    /// Identifies a single server to clients in Cluster mode. It lasts as long as the directory, or without one, until
+    /// the end of the run.
+    pub node_name: String,
 }
 
 /// Switches that DEBUG sets.

@@ -54,8 +54,8 @@ pub(crate) struct News {
     pub(crate) confirmed: Option<Round>,
     /// A node needs a newer snapshot than there is.
     pub(crate) wants_snapshot: bool,
-    /// The leader that this node knows, if that has changed; `Some(None)` if it knows none any more.
-    pub(crate) leader: Option<Option<NodeId>>,
+    /// The leader that this node knows, and its term, if that has changed; `Some(None)` if it knows none any more.
+    pub(crate) leader: Option<Option<(NodeId, Term)>>,
     /// Why the node has ended.
     pub(crate) failure: Option<NodeError>,
 }

@@ -41,8 +41,8 @@ pub(crate) struct Turns {
     /// Blocks that the engine was given and has not followed: the order of each, and its bytes.
     given: VecDeque<(u64, usize)>,
     given_bytes: usize,
-    /// The leader that the engine was told of.
-    leader: Option<NodeId>,
+    /// The leader that the engine was told of, and its term.
+    leader: Option<(NodeId, Term)>,
     /// A leader whose engine looks for no news for this long hands leadership over.
     engine_stuck_after: Duration,
     /// The core was told that the engine is stuck.
@@ -270,7 +270,7 @@ impl Turns {
                 self.given_bytes += block.body().len();
             }
         }
-        let leader = self.core.leader();
+        let leader = self.core.leader().map(|leader| (leader, self.core.term()));
         let leader = (std::mem::replace(&mut self.leader, leader) != leader).then_some(leader);
         if !orders.is_empty() || committed.is_some() || confirmed.is_some() || wants_snapshot || leader.is_some() {
             self.door.tell(|news| {

@@ -50,6 +50,8 @@ pub(crate) struct GroupLog {
     /// The reigns of this node since its start that have begun, and why they have ended.
     reigns: u64,
     ends: BTreeMap<Why, u64>,
+    /// The last leader that this node knew, and its term.
+    last_leader: Option<(NodeId, Term)>,
     /// Bytes of the blocks that were handed over or given back since the start.
     written_bytes: u64,
     /// A node needs a newer snapshot than there is.
@@ -113,6 +115,7 @@ impl GroupLog {
             leader: None,
             reigns: 0,
             ends: BTreeMap::new(),
+            last_leader: None,
             written_bytes: 0,
             wants_snapshot: false,
             requests: Requests::default(),
@@ -212,7 +215,10 @@ impl GroupLog {
     pub(super) fn follow(&mut self) {
         let News { orders, committed, confirmed, failure, wants_snapshot, leader } = self.door.take_news();
         self.wants_snapshot |= wants_snapshot;
-        self.leader = leader.unwrap_or(self.leader);
+        if let Some(leader) = leader {
+            self.leader = leader.map(|(node, _)| node);
+            self.last_leader = leader.or(self.last_leader);
+        }
         self.orders.extend(orders);
         if let (Some((term, _)), Some((of, lsn))) = (self.reign, committed)
             && term == of
@@ -343,6 +349,11 @@ impl GroupLog {
     /// Returns the leader that this node knows.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.leader
+    }
+
+    /// Returns the last leader that this node knew, and its term.
+    pub(super) fn last_leader(&self) -> Option<(NodeId, Term)> {
+        self.last_leader
     }
 
     /// Returns where clients reach the leader, if this node knows.

@@ -17,6 +17,7 @@ mod resume;
 mod save_slices;
 mod save_triggers;
 pub mod saving;
+pub(crate) mod shard;
 pub mod snapshot_stream;
 pub mod tail;
 pub mod transfer;

@@ -39,6 +39,11 @@ pub(crate) enum MemberError {
         "a node has each change on disk before its reply leaves: it needs `appendonly yes` and `appendfsync always`"
     )]
     NotDurable,
+    #[error(
+        "a node is reached where `nodes` or `node-announce` says: leave out `cluster-announce-ip` and \
+         `cluster-announce-port`"
+    )]
+    TwoAddresses,
     #[error("a certificate between nodes needs `node-tls-cert-file`, `node-tls-key-file` and `node-tls-ca-cert-file`")]
     HalfCertified,
     #[error("give the nodes a secret or certificates, not both")]
@@ -77,6 +82,9 @@ pub(super) fn begin(
 fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSettings, MemberError> {
     if !config.appendonly || config.appendfsync != AppendFsync::Always {
         return Err(MemberError::NotDurable);
+    }
+    if !config.cluster_announce_ip.is_empty() || config.cluster_announce_port != 0 {
+        return Err(MemberError::TwoAddresses);
     }
     let founders: BTreeMap<NodeId, NodeAddress> =
         config.nodes.iter().filter_map(|(number, at)| Some((NodeId::new(*number)?, at.clone()))).collect();

@@ -166,6 +166,9 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
                 && let Some(start) = start.take()
             {
                 announce(&places, &start.finish(engine)?);
+                if let Some(name) = engine.server.persistence.lasting_name() {
+                    engine.server.identity.node_name = name;
+                }
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 notices.iter().for_each(|notice| tracing::info!("{notice}"));
                 supervisor::ready();

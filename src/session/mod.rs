@@ -275,6 +275,8 @@ pub struct Session {
     pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
     pub replica: Replica,
+    /// READONLY: in Cluster mode, a follower serves the client's reads.
+    pub reads_on_follower: bool,
     /// The snapshot that is being sent to the client.
     pub(crate) transfer: Option<Box<Transfer>>,
     /// Replies and pushes that wait to be sent.
@@ -555,6 +557,7 @@ impl Sessions {
             tracking: None,
             tickets: None,
             replica: Replica::default(),
+            reads_on_follower: false,
             transfer: None,
             outbox: Outbox::default(),
             fence: Lsn::NONE,

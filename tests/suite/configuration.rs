@@ -253,7 +253,7 @@ fn wrong_flags_get_advice() {
     for (args, part) in [
         (&["--prot", "7000"][..], "Did you mean port?"),
         (&["--replicaof", "10.0.0.1", "6379"], "tidegate import --follow redis://10.0.0.1:6379"),
-        (&["--cluster-enabled", "yes"], "Tidegate has no cluster"),
+        (&["--cluster-announce-ip", "[::1]"], "without brackets"),
         (&["--port", "6379", "6380"], "'port \"6379\" \"6380\"'\nwrong number of arguments"),
         (&["--port"], "'port'\nwrong number of arguments"),
         (&["--shutdown-on-sigint"], "must be one of the following: default, save"),

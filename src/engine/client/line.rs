@@ -92,6 +92,7 @@ pub(crate) fn flags(session: &Session) -> String {
         ('d', session.watch_dirty),
         ('c', session.is_closing_when_sent()),
         ('U', session.address.ends_with(":0")),
+        ('r', session.reads_on_follower),
         ('e', session.no_evict),
         ('T', session.restrictions.contains(Restrictions::NO_TOUCH)),
         ('I', session.import_source.is_some()),

@@ -303,8 +303,11 @@ impl Session {
     pub(in crate::engine) fn flags_to_run(&self, flags: Flags) -> Flags {
         match &self.transaction {
             Some(transaction) if flags.contains(Flags::RUNS_QUEUE) => transaction.flags,
-            // As in Redis, a command that asks about the server's health must learn that it is not healthy.
-            _ if flags.contains(Flags::TELLS_HEALTH) => Flags::WRITE,
+            // As in Redis, a command that asks about the server's health must learn that it is not healthy. A node that
+            // follows is.
+            _ if flags.contains(Flags::TELLS_HEALTH) && !self.restrictions.contains(Restrictions::FOLLOWING) => {
+                Flags::WRITE
+            }
             _ => flags,
         }
     }

@@ -2,7 +2,8 @@
 //! pause); this file lists which checks apply to which caller:
 //!
 //! - a client whose session has restrictions: not authenticated, limited rights, inside MULTI, subscribed to channels,
-//!   under a memory limit, with a journal that takes nothing, or while the data is loaded ([`ServerState::admit`]).
+//!   under a memory limit, with a journal that takes nothing, on a follower of a group, or while the data is loaded
+//!   ([`ServerState::admit`]).
 //!   Commands that EXEC runs were checked when they were queued; only the user's rights are checked again, since they
 //!   may have changed ([`Access::admit_queued`](crate::engine::client::access));
 //! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
@@ -51,6 +52,9 @@ impl ServerState {
             let is_queued = session.restrictions.contains(Restrictions::QUEUEING);
             let context = if is_queued { Context::Multi } else { Context::Toplevel };
             self.access().admit_user(session, entry, argv, context)?;
+        }
+        if session.restrictions.contains(Restrictions::FOLLOWING) {
+            self.admit_on_follower(session, entry, argv)?;
         }
         // A node that follows its group is UNLOGGED, too: FOLLOWING says how its keys are read.
         if session.restrictions.contains(Restrictions::UNLOGGED) {

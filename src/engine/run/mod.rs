@@ -11,6 +11,7 @@ pub(crate) mod feed;
 pub(crate) mod inner_call;
 pub(crate) mod pipeline;
 pub(crate) mod postpone;
+mod redirect;
 pub(crate) mod script_host;
 pub(crate) mod scripting;
 pub(crate) mod send_past;

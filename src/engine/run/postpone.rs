@@ -89,7 +89,7 @@ impl Clients {
 
 impl Programs {
     /// Returns the declared flags of the script that a command runs, if the script is known and declares any.
-    fn declared(&self, entry: &Entry, argv: Argv<'_>) -> Option<ScriptFlags> {
+    pub(super) fn declared(&self, entry: &Entry, argv: Argv<'_>) -> Option<ScriptFlags> {
         let name = argv.get(entry.name_args())?;
         let flags = match entry.command.runs? {
             Runs::Text => parse_shebang(name).ok()?.0,

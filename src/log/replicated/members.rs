@@ -26,6 +26,13 @@ pub(crate) const MEMBERS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Birth(pub(crate) NonZeroU64);
 
+impl Birth {
+    /// Returns the name of the node for clients in Cluster mode: 40 hexadecimal digits.
+    pub(crate) fn name(self) -> String {
+        name_of(b"tidegate node ", &self.0.get().to_le_bytes())
+    }
+}
+
 /// What tells a group from any other, even from one with the same numbers and addresses: it follows from the births of
 /// the nodes that founded the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +47,11 @@ impl History {
         self != other && ![self, other].contains(&History::UNKNOWN)
     }
 
+    /// Returns the name of the group for clients in Cluster mode: 40 hexadecimal digits.
+    pub(crate) fn name(self) -> String {
+        name_of(b"tidegate shard ", &self.0)
+    }
+
     fn of(founders: &BTreeMap<NodeId, Home>) -> History {
         let mut hash = Sha256::new_with_prefix(b"tidegate history ");
         for (node, home) in founders {
@@ -49,6 +61,11 @@ impl History {
         let digest: [u8; 32] = hash.finalize().into();
         History(digest.first_chunk().copied().unwrap_or_default())
     }
+}
+
+/// Returns a name that follows from an identity. The identity does not follow from it.
+fn name_of(kind: &[u8], identity: &[u8]) -> String {
+    Sha256::digest([kind, identity].concat()).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where a node is, and which directory it has.
@@ -270,6 +287,12 @@ pub(crate) mod tests {
             bytes.push(0);
             assert_eq!(MemberChange::read(&bytes), None);
         }
+    }
+
+    #[test]
+    fn names_stay_the_same_in_all_versions() {
+        assert_eq!(home_of(node(1)).birth.name(), "41ce55e7bc8f5abe0ef80555da582b38557fe4ff");
+        assert_eq!(History([1; 16]).name(), "0003c364fba4f9e6703b74931d9ae87195873a34");
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! Cluster mode on a follower: calls that name keys or channels go to the leader.
+//!
+//! The group is a cluster of one shard, so each slot is the leader's. A client learns from the error where that is, as
+//! it does in Redis Cluster, and goes there. With READONLY it says that reads may be a little late: they run here.
+//! Channels always go to the leader, because messages reach only the subscribers of one node.
+
+use crate::base::crc::key_slot;
+use crate::engine::state::{Entry, ServerState};
+use crate::log::replicated::types::NodeId;
+use crate::persist::journal::Journal;
+use crate::resp::request::Argv;
+use crate::session::Session;
+use crate::spec::error::Error;
+use crate::spec::{Channels, Flags, Group};
+
+const DOWN: Error = Error::text("CLUSTERDOWN The cluster is down");
+
+impl ServerState {
+    /// Refuses a call that the leader must serve, on a node that follows.
+    #[cold]
+    pub(in crate::engine) fn admit_on_follower(
+        &self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> Result<(), Error> {
+        if !self.config.cluster_enabled {
+            return Ok(());
+        }
+        let key = self.table.keys_of(entry.command, argv).and_then(|keys| argv.get(keys.first()?.index));
+        // Only the leader knows all of what grants are asked about.
+        let is_of_grants = entry.command.group == Group::Coordination;
+        let runs_here = session.reads_on_follower && !is_of_grants && !self.writes(entry, argv);
+        let channel = argv.get(entry.name_args()).filter(|_| entry.command.channels != Channels::None);
+        match key.filter(|_| !runs_here).or(channel) {
+            Some(name) => Err(self.moved(key_slot(name))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a command may change data. Scripts without a declaration may, but are judged by what they call.
+    fn writes(&self, entry: &Entry, argv: Argv<'_>) -> bool {
+        let declared = || self.programs.declared(entry, argv);
+        entry.command.flags.contains(Flags::WRITE) || declared().is_some_and(|flags| !flags.no_writes)
+    }
+
+    /// Returns the error that sends a client to the leader.
+    fn moved(&self, slot: u16) -> Error {
+        let group = self.persistence.journal.as_ref().and_then(Journal::member);
+        // A leader whose engine is still behind is named by the others already.
+        let own = NodeId::new(self.config.node_id);
+        let leader = group.filter(|group| group.leader() != own).and_then(|group| group.leader_address());
+        // As in Redis, an IPv6 address has no brackets.
+        leader.map_or(DOWN, |at| Error::owned(format!("MOVED {slot} {}:{}", at.host(), at.port)))
+    }
+}
