@@ -18,14 +18,14 @@ use crate::slow_disk::environment;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ports that no server on all addresses is likely to have.
-const PORT: u16 = 16_377;
-const NODE_PORT: u16 = 26_377;
+pub(crate) const PORT: u16 = 16_377;
+pub(crate) const NODE_PORT: u16 = 26_377;
 
 /// The highest number of a node here.
 const NODES_MAX: u32 = 5;
 
 /// The nodes of a group, by number from 1.
-struct Group {
+pub(crate) struct Group {
     folder: tempfile::TempDir,
     hosts: Vec<String>,
     nodes: Vec<Option<Child>>,
@@ -43,7 +43,7 @@ impl Group {
         Group::with(&[], false)
     }
 
-    fn with(flags: &[&'static str], has_slow_disks: bool) -> Group {
+    pub(crate) fn with(flags: &[&'static str], has_slow_disks: bool) -> Group {
         let [.., high, low] = std::process::id().to_be_bytes();
         let group = GROUPS.fetch_add(1, Ordering::Relaxed);
         let hosts = (1..=NODES_MAX).map(|number| format!("127.{high}.{low}.{}", 8 * group + number)).collect();
@@ -62,7 +62,7 @@ impl Group {
     }
 
     /// Starts one of the founders.
-    fn start(&mut self, number: usize) {
+    pub(crate) fn start(&mut self, number: usize) {
         self.start_with(number, &[1, 2, 3]);
     }
 
@@ -97,11 +97,16 @@ impl Group {
     }
 
     /// Ends a node by a signal, and waits for its end.
-    fn end(&mut self, number: usize, signal: i32) {
+    pub(crate) fn end(&mut self, number: usize, signal: i32) {
         let mut child = self.nodes[number - 1].take().expect("it runs");
         // SAFETY: the process is a child that nobody has waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         child.wait().expect("it ends");
+    }
+
+    /// Returns the host of a node.
+    pub(crate) fn host(&self, number: usize) -> &str {
+        &self.hosts[number - 1]
     }
 
     fn connect(&self, number: usize) -> Option<Client> {
@@ -111,7 +116,7 @@ impl Group {
     }
 
     /// Increments a counter on whichever node leads. Returns its number and the new value.
-    fn increment(&self) -> (usize, u64) {
+    pub(crate) fn increment(&self) -> (usize, u64) {
         let begin = Instant::now();
         loop {
             for number in (1..=self.nodes.len()).filter(|number| self.nodes[number - 1].is_some()) {
@@ -125,7 +130,7 @@ impl Group {
         }
     }
 
-    fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let log = |number| std::fs::read_to_string(self.dir(number).join("log")).unwrap_or_default();
         (1..=self.nodes.len()).map(log).collect()
     }

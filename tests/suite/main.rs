@@ -16,6 +16,7 @@ mod changes;
 mod checked;
 mod client_memory;
 mod clients;
+mod cluster;
 mod command_line;
 mod command_table;
 mod configuration;
