@@ -77,6 +77,30 @@ impl Master {
     }
 }
 
+/// The name of a group for clients of Sentinel.
+pub(super) struct MasterName;
+
+impl MasterName {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("NAME")
+    }
+
+    pub(super) fn set(&self, field: &mut Vec<u8>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let name = only(args)?;
+        // Sentinel's messages separate words by spaces.
+        let is_sound = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
+        if name.is_empty() || !name.iter().all(is_sound) {
+            return Err(Refusal::MasterName);
+        }
+        *field = name.to_vec();
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(field);
+    }
+}
+
 /// Addresses to listen on.
 pub(super) struct Addresses;
 

@@ -50,6 +50,9 @@ pub enum Refusal {
     /// The value is not where a node can be reached.
     #[error("an address of a node is written as host:port@port, with the port for clients and that for nodes")]
     Announced,
+    /// The value can't be the name of a group.
+    #[error("the name of a group is made of letters, digits, `.`, `-` and `_`")]
+    MasterName,
     /// The values are not numbers.
     #[error("Invalid latency-tracking-info-percentiles parameters")]
     Percentiles,

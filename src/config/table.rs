@@ -12,7 +12,7 @@ use super::choices::{
 };
 use super::end_options::{EndOptions, EndWords};
 use super::event_classes::{EventClasses, EventLetters};
-use super::hosts::{Addresses, Host};
+use super::hosts::{Addresses, Host, MasterName};
 use super::kind::{Origin, Shape, Text, YesNo, int, memory, octal};
 use super::lists::{OomScores, Percentiles, Prefixes, SavePoint, SavePoints, UserLine, UserLines};
 use super::nodes::{Announced, Nodes};
@@ -482,6 +482,12 @@ parameters! {
         max_staleness_ms: u64 = "max-staleness", AnyTime, int(0, LONG_MAX), "0";
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
+        /// TCP port at which this node names the leader of its group as Redis Sentinel does; 0 for none. Clients that
+        /// support Sentinel usually expect 26379. It has the addresses of `bind`.
+        sentinel_port: u16 = "sentinel-port", AtStart, int(0, 65_535), "0";
+        /// The name by which clients of `sentinel-port` ask for the group. All nodes of the group start with the same
+        /// one.
+        sentinel_master_name: Vec<u8> = "sentinel-master-name", AtStart, MasterName, "mymaster";
     }
     "Cluster mode" {
         /// Serve clients in Cluster mode: the nodes of the group, or this single server, are a cluster of one shard

@@ -48,6 +48,11 @@ pub(crate) enum MemberError {
     HalfCertified,
     #[error("give the nodes a secret or certificates, not both")]
     TwoProofs,
+    #[error(
+        "`sentinel-port` names the leader of a group, and this server is in none: leave it out, or make this server a \
+         node with `node-id` and `nodes`"
+    )]
+    NoGroup,
     #[error(transparent)]
     Node(#[from] NodeError),
 }
@@ -57,6 +62,7 @@ pub(super) fn node_of(config: &Config) -> Result<Option<NodeId>, MemberError> {
     match (NodeId::new(config.node_id), config.nodes.is_empty()) {
         (None, false) => Err(MemberError::NoNumber),
         (Some(_), true) => Err(MemberError::NoNodes),
+        (None, true) if config.sentinel_port != 0 => Err(MemberError::NoGroup),
         (node, _) => Ok(node),
     }
 }

@@ -390,6 +390,8 @@ fn a_node_that_can_t_be_one_says_why() {
     for (flags, why) in [
         (&["--node-id", "1"][..], "`nodes` names no group"),
         (&["--nodes", nodes], "`node-id` does not say"),
+        (&["--sentinel-port", "1"], "this server is in none"),
+        (&["--sentinel-master-name", "my master"], "letters, digits"),
         (&["--nodes", nodes, "--node-id", "3"], "say with `node-announce`"),
         (&["--nodes", nodes, "--node-id", "1", "--appendonly", "no"], "needs `appendonly yes`"),
         (&["--nodes", nodes, "--node-id", "1", "--node-tls-key-file", "key"], "node-tls-ca-cert-file"),
