@@ -184,13 +184,9 @@ impl Selector {
     fn allow_named<R>(&mut self, name: &[u8], allows: bool, table: &CommandTable<R>) -> Result<(), RuleError> {
         if name.first() == Some(&b'@') {
             let category = category(name).ok_or(RuleError::UnknownCommand)?;
-            for entry in table.iter() {
-                if belongs_to(entry.command, category) {
-                    self.set(entry, allows, table);
-                }
-                for sub in entry.sub.iter().filter(|sub| belongs_to(sub.command, category)) {
-                    self.set(sub, allows, table);
-                }
+            // A container comes before its subcommands.
+            for entry in table.all().filter(|entry| belongs_to(entry.command, category)) {
+                self.set(entry, allows, table);
             }
             self.note_rule(category.as_bytes().to_vec(), allows);
             return Ok(());
@@ -199,7 +195,7 @@ impl Selector {
         if let (Some(bar), true) = (bar, allows) {
             return self.allow_part(name, bar, table);
         }
-        let entry = table.find_full(name).ok_or(RuleError::UnknownCommand)?;
+        let entry = table.find_full_at_any_port(name).ok_or(RuleError::UnknownCommand)?;
         self.set(entry, allows, table);
         self.note_rule(entry.full_name.as_bytes().to_vec(), allows);
         Ok(())
@@ -208,7 +204,7 @@ impl Selector {
     /// Allows a subcommand, or a command with one first argument; `bar` is the position of the `|` in `name`.
     fn allow_part<R>(&mut self, name: &[u8], bar: usize, table: &CommandTable<R>) -> Result<(), RuleError> {
         let (of, part) = (&name[..bar], &name[bar + 1..]);
-        let entry = table.find_full(of).ok_or(RuleError::UnknownCommand)?;
+        let entry = table.find_full_at_any_port(of).ok_or(RuleError::UnknownCommand)?;
         if of.contains(&b'|') {
             return Err(RuleError::FirstArgOfSubcommand);
         }

@@ -126,7 +126,7 @@ fn cat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end().map_err(|_| too_many(ctx.name()))?;
     let category = CATEGORIES.iter().find(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name));
     let category = category.ok_or_else(|| Error::owned(format!("ERR Unknown category '{}'", excerpt(name, 128))))?;
-    let all = ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    let all = ctx.table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     let names: Vec<&str> =
         all.filter(|entry| belongs_to(entry.command, category)).map(|entry| entry.full_name.as_str()).collect();
     ctx.reply.array(names.len());
@@ -165,7 +165,7 @@ fn dry_run(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         .find(name)
         .ok_or_else(|| Error::owned(format!("ERR User '{}' not found", String::from_utf8_lossy(name))))?;
     let argv = args.rest();
-    let entry = ctx.server.table.named_by(argv).ok_or_else(|| {
+    let entry = ctx.table().named_by(argv).ok_or_else(|| {
         Error::owned(format!("ERR Command '{}' not found", String::from_utf8_lossy(argv.get(0).unwrap_or_default())))
     })?;
     if !entry.command.accepts(argv.len()) {
@@ -274,20 +274,19 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 /// Fields that most subcommands of ACL share.
-const SUB: Command = Command {
-    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
-    group: Group::Server,
-    since: "6.0.0",
-    ..Command::EMPTY
-};
+const SUB: Command =
+    Command { flags: OPEN_FLAGS.union(Flags::ADMIN), group: Group::Server, since: "6.0.0", ..Command::EMPTY };
 
 /// As [`SUB`], for subcommands that every user may call.
-const OPEN: Command = Command { flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE), ..SUB };
+const OPEN: Command = Command { flags: OPEN_FLAGS, ..SUB };
+
+const OPEN_FLAGS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SENTINEL);
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "acl",
     arity: -2,
+    flags: Flags::SENTINEL,
     group: Group::Server,
     since: "6.0.0",
     complexity: "Depends on subcommand.",
@@ -346,7 +345,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "help",
             arity: 2,
             summary: "Lists the subcommands.",
-            flags: Flags::LOADING.union(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL),
             run: Run::Now(help),
             ..OPEN
         },

@@ -57,7 +57,8 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.import_source = None;
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
-    session.restrictions = ctx.server.restrictions_of_all();
+    session.restrictions = Restrictions::default();
+    session.restrict(ctx.server.restrictions_of_all(), true);
     session.log_out(&ctx.server.acl);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
@@ -189,8 +190,9 @@ pub(super) fn set_name(ctx: &mut Ctx<'_>, name: &[u8]) {
     ctx.server.clients.registry.named(ctx.session.key, name);
 }
 
-/// Flags of commands that are allowed before authentication and in any state of the server.
+/// Flags of commands that are allowed before authentication, in any state of the server, and at any port.
 const ANYTIME: Flags = Flags::NOSCRIPT
+    .union(Flags::SENTINEL)
     .union(Flags::LOADING)
     .union(Flags::STALE)
     .union(Flags::FAST)
@@ -237,7 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         arity: -1,
-        flags: Flags::FAST.union(Flags::WHILE_SUBSCRIBED).union(Flags::TELLS_HEALTH),
+        flags: Flags::FAST.union(Flags::WHILE_SUBSCRIBED).union(Flags::TELLS_HEALTH).union(Flags::SENTINEL),
         group: Group::Connection,
         summary: "Returns PONG or the given message, to test the connection.",
         syntax: "[message]",

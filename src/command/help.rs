@@ -8,7 +8,7 @@ use crate::spec::syntax::without_names;
 pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let container = ctx.entry.full_name.split('|').next().unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
-    for sub in ctx.server.table.find(container.as_bytes()).into_iter().flat_map(|container| &container.sub) {
+    for sub in ctx.table().find(container.as_bytes()).into_iter().flat_map(|container| &container.sub) {
         let name = sub.command.name.to_ascii_uppercase();
         lines.push(format!("{name} {}", without_names(sub.command.syntax)).trim_end().to_owned());
         lines.push(format!("    {}", sub.command.summary));

@@ -550,8 +550,7 @@ fn cpu(text: &mut Text, _: &Ctx<'_>) {
 }
 
 fn commandstats(text: &mut Text, ctx: &Ctx<'_>) {
-    let entries = ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
-    for entry in entries {
+    for entry in ctx.server.table.all() {
         let stats = &ctx.server.meters.stats.commands[entry.id.index()];
         if stats.calls + stats.rejected + stats.failed == 0 {
             continue;
@@ -581,7 +580,7 @@ fn errorstats(text: &mut Text, ctx: &Ctx<'_>) {
 
 fn latencystats(text: &mut Text, ctx: &Ctx<'_>) {
     let (table, stats) = (ctx.server.table, &ctx.server.meters.stats);
-    for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+    for entry in table.all() {
         let Some(latencies) = stats.latencies(entry.id) else { continue };
         let percentiles = ctx.server.config.latency_tracking_info_percentiles.iter().map(|&percent| {
             let micros = stats.nanos(latencies.percentile(percent)) as f64 / 1_000.0;
@@ -623,7 +622,7 @@ fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "info",
     arity: -1,
-    flags: Flags::LOADING.union(Flags::STALE),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL),
     group: Group::Server,
     categories: &["@dangerous"],
     summary: "Returns the state of the server by sections; `all` shows every section.",

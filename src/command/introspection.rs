@@ -14,13 +14,13 @@ use crate::spec::{Begin, Find, Flags, Group, KeySpec, Secret};
 use super::help::help;
 
 fn all(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.reply.array(ctx.server.table.iter().len());
-    ctx.server.table.iter().for_each(|entry| describe(ctx.reply, entry));
+    ctx.reply.array(ctx.table().iter().len());
+    ctx.table().iter().for_each(|entry| describe(ctx.reply, entry));
     Ok(())
 }
 
 fn count(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.reply.integer(ctx.server.table.iter().len() as i64);
+    ctx.reply.integer(ctx.table().iter().len() as i64);
     Ok(())
 }
 
@@ -30,7 +30,7 @@ fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     }
     ctx.reply.array(args.len());
     for name in args.rest().iter() {
-        match ctx.server.table.find_full(name) {
+        match ctx.table().find_full(name) {
             Some(entry) => describe(ctx.reply, entry),
             None => ctx.reply.null(),
         }
@@ -115,7 +115,7 @@ fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
 }
 
 fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    let table = ctx.server.table;
+    let table = ctx.table();
     let asked: Vec<&Entry> = match args.is_empty() {
         true => table.iter().collect(),
         false => args.rest().iter().filter_map(|name| table.find_full(name)).collect(),
@@ -274,7 +274,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Filter::Category(name) => belongs_to(entry.command, name),
         Filter::Pattern(pattern) => glob::matches_nocase(pattern, entry.full_name.as_bytes()),
     };
-    let table = ctx.server.table;
+    let table = ctx.table();
     let names: Vec<&str> = table
         .iter()
         .flat_map(|entry| std::iter::once(entry).chain(&entry.sub))
@@ -296,14 +296,14 @@ fn getkeysandflags(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
     let argv = args.rest();
-    let entry = ctx.server.table.named_by(argv).ok_or(Error::text("ERR Invalid command specified"))?;
+    let entry = ctx.table().named_by(argv).ok_or(Error::text("ERR Invalid command specified"))?;
     if !entry.command.has_keys() {
         return Err(Error::text("ERR The command has no key arguments"));
     }
     if !entry.command.accepts(argv.len()) {
         return Err(Error::text("ERR Invalid number of arguments specified for command"));
     }
-    let keys = ctx.server.table.keys_of(entry.command, argv);
+    let keys = ctx.table().keys_of(entry.command, argv);
     let keys = keys.ok_or(Error::text("ERR Invalid arguments specified for command"))?;
     ctx.reply.array(keys.len());
     for key in keys {
@@ -320,7 +320,7 @@ fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
 
 /// Fields that all subcommands of COMMAND share.
 const SUB: Command = Command {
-    flags: Flags::LOADING.union(Flags::STALE),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL),
     group: Group::Server,
     categories: &["@connection"],
     since: "2.8.13",

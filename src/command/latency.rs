@@ -23,14 +23,16 @@ const GRAPH_ROWS: u64 = 4;
 fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let table = ctx.server.table;
     let asked: Vec<&Entry> = match args.is_empty() {
-        true => table.iter().collect(),
-        false => args.rest().iter().filter_map(|name| table.find_full(name)).collect(),
+        true => table.all().collect(),
+        // The name of a container means its subcommands too.
+        false => {
+            let named = args.rest().iter().filter_map(|name| table.find_full_at_any_port(name));
+            named.flat_map(|entry| std::iter::once(entry).chain(&entry.sub)).collect()
+        }
     };
-    // The name of a container means its subcommands too.
-    let entries = asked.into_iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     let stats = &ctx.server.meters.stats;
     let found: Vec<(&Entry, &Histogram)> =
-        entries.filter_map(|entry| Some((entry, stats.latencies(entry.id)?))).collect();
+        asked.into_iter().filter_map(|entry| Some((entry, stats.latencies(entry.id)?))).collect();
     ctx.reply.map(found.len());
     for (entry, latencies) in found {
         ctx.reply.bulk(entry.full_name.as_bytes());

@@ -249,10 +249,9 @@ fn databases(text: &mut String, ctx: &Ctx<'_>) {
 /// Writes the counts of each command that was called, and of each kind of error.
 fn commands(text: &mut String, ctx: &Ctx<'_>) {
     let stats = &ctx.server.meters.stats;
-    let entries = || ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(usize) -> f64| {
         head(text, metric, "counter", help);
-        for entry in entries() {
+        for entry in ctx.server.table.all() {
             let counted = &stats.commands[entry.id.index()];
             if counted.calls + counted.rejected + counted.failed > 0 {
                 sample(text, metric, &[("cmd", &entry.full_name)], value(entry.id.index()));
@@ -281,7 +280,7 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     const METRIC: &str = "redis_commands_latencies_usec";
     let stats = &ctx.server.meters.stats;
     head(text, METRIC, "histogram", "Durations of calls of a command, us.");
-    for entry in ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+    for entry in ctx.server.table.all() {
         let Some(latencies) = stats.latencies(entry.id) else { continue };
         let command = entry.full_name.as_str();
         let bounds_ns = (0..BOUNDS).map(|power| 1_000_u64 << power);

@@ -170,7 +170,7 @@ mod tests {
     /// Returns the faults of a table; empty if it has none.
     fn lint(table: &CommandTable) -> Vec<String> {
         let mut found = Vec::new();
-        for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+        for entry in table.all() {
             lint_entry(entry, &mut found);
         }
         found

@@ -157,6 +157,8 @@ fn numpat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 const LISTEN: Flags =
     Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE).union(Flags::WHILE_SUBSCRIBED);
+/// As [`LISTEN`], for global channels: Sentinel's port has such channels of its own.
+const LISTEN_ANYWHERE: Flags = LISTEN.union(Flags::SENTINEL);
 const TELL: Flags =
     Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const ASK: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
@@ -167,7 +169,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "psubscribe",
         channels: Channels::Patterns,
         arity: -2,
-        flags: LISTEN,
+        flags: LISTEN_ANYWHERE,
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of patterns that anybody listens to",
@@ -272,7 +274,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "punsubscribe",
         arity: -1,
-        flags: LISTEN,
+        flags: LISTEN_ANYWHERE,
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of patterns that anybody listens to",
@@ -313,7 +315,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "subscribe",
         channels: Channels::All,
         arity: -2,
-        flags: LISTEN,
+        flags: LISTEN_ANYWHERE,
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of channels",
@@ -338,7 +340,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "unsubscribe",
         arity: -1,
-        flags: LISTEN,
+        flags: LISTEN_ANYWHERE,
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of clients that listen to a channel",

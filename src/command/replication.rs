@@ -246,7 +246,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "role",
         arity: 1,
-        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
+        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::SENTINEL),
         categories: &["@admin", "@dangerous"],
         summary: "Returns the replication role: a master without replicas.",
         since: "2.8.12",

@@ -485,6 +485,8 @@ parameters! {
         /// TCP port at which this node names the leader of its group as Redis Sentinel does; 0 for none. Clients that
         /// support Sentinel usually expect 26379. It has the addresses of `bind`.
         sentinel_port: u16 = "sentinel-port", AtStart, int(0, 65_535), "0";
+        /// Whether `sentinel-port` uses TLS, with the certificate of `tls-cert-file`.
+        sentinel_tls: bool = "sentinel-tls", AtStart, YesNo, "no";
         /// The name by which clients of `sentinel-port` ask for the group. All nodes of the group start with the same
         /// one.
         sentinel_master_name: Vec<u8> = "sentinel-master-name", AtStart, MasterName, "mymaster";

@@ -32,8 +32,8 @@ use crate::persist::tail::Tail;
 use crate::programs::Programs;
 use crate::programs::scripts::Scripts;
 use crate::resp::reply::Reply;
-use crate::session::Session;
 use crate::session::clients::Clients;
+use crate::session::{Service, Session};
 use crate::spec;
 use crate::spec::args::Args;
 use crate::spec::batch::Batch;
@@ -277,6 +277,15 @@ impl ServerState {
         }
     }
 
+    /// Returns the commands that a session's port serves.
+    #[inline]
+    pub(super) fn table_of(&self, session: &Session) -> &'static CommandTable {
+        match session.service {
+            Service::Data => self.table,
+            Service::Sentinel => self.table.of_sentinel(),
+        }
+    }
+
     /// Lends the users, for the questions which calls a session may make.
     #[inline]
     pub fn rights(&self) -> Rights<'_> {
@@ -418,6 +427,11 @@ impl Ctx<'_> {
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.ks.now_ms()
+    }
+
+    /// The commands that the session's port serves.
+    pub fn table(&self) -> &'static CommandTable {
+        self.server.table_of(self.session)
     }
 
     /// The command's full lower-case name, for error texts.

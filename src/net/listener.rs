@@ -22,7 +22,7 @@ use super::transport::Transport;
 use crate::config::Config;
 use crate::engine::ServerState;
 use crate::net::limits::TLS_CONNECTION_BYTES;
-use crate::session::Peer;
+use crate::session::{Peer, Service};
 use crate::spec::session_key::SessionKey;
 
 /// Whether connections over TCP are encrypted.
@@ -38,7 +38,7 @@ pub(crate) enum Security {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At an address or name, `*` for every IPv4 and `::*` for every IPv6 address, and a port.
-    Tcp(String, u16, Security),
+    Tcp { host: String, port: u16, security: Security, service: Service },
     /// At a path, which is removed when the listener closes.
     Unix(PathBuf),
 }
@@ -47,17 +47,27 @@ impl Place {
     /// Its port, if it has one.
     pub(super) fn port(&self) -> Option<u16> {
         match self {
-            Place::Tcp(_, port, _) => Some(*port),
+            Place::Tcp { port, .. } => Some(*port),
             Place::Unix(_) => None,
+        }
+    }
+
+    /// Whether its connections are encrypted.
+    fn is_secure(&self) -> bool {
+        matches!(self, Place::Tcp { security: Security::Tls, .. })
+    }
+
+    /// What it serves.
+    fn service(&self) -> Service {
+        match self {
+            Place::Tcp { service, .. } => *service,
+            Place::Unix(_) => Service::Data,
         }
     }
 
     /// How many connections to accept there at a time before others have their turn.
     fn accepted_in_turn(&self, config: &Config) -> u32 {
-        match self {
-            Place::Tcp(.., Security::Tls) => config.max_new_tls_connections_per_cycle,
-            _ => config.max_new_connections_per_cycle,
-        }
+        if self.is_secure() { config.max_new_tls_connections_per_cycle } else { config.max_new_connections_per_cycle }
     }
 }
 
@@ -65,7 +75,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(host, port, _) => write!(f, "{host}:{port}"),
+            Place::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
             Place::Unix(path) => path.display().fmt(f),
         }
     }
@@ -97,7 +107,7 @@ impl Listener {
     /// Listens at `place`. `permissions` are those of a unix socket.
     pub(crate) fn open(place: Place, backlog: i32, permissions: u32) -> io::Result<Listener> {
         let bound = match &place {
-            Place::Tcp(host, port, _) => Bound::Tcp(bind_tcp(resolve(host, *port)?, backlog)?),
+            Place::Tcp { host, port, .. } => Bound::Tcp(bind_tcp(resolve(host, *port)?, backlog)?),
             Place::Unix(path) => Bound::Unix(bind_unix(path, permissions, backlog)?),
         };
         Ok(Listener { place, socket: RefCell::new(Some(bound)), waker: RefCell::default() })
@@ -105,7 +115,7 @@ impl Listener {
 
     /// Listens again at a port that has just been closed, before its task has noticed.
     pub(super) fn reopen(&self, backlog: i32) -> io::Result<()> {
-        if let Place::Tcp(host, port, _) = &self.place {
+        if let Place::Tcp { host, port, .. } = &self.place {
             let bound = Bound::Tcp(bind_tcp(resolve(host, *port)?, backlog)?);
             self.socket.replace(Some(bound));
         }
@@ -134,9 +144,15 @@ impl Listener {
     /// The place, as the start-up line shows it.
     pub(crate) fn address(&self) -> String {
         match (&*self.socket.borrow(), &self.place) {
-            (Some(Bound::Tcp(listener)), Place::Tcp(.., security)) => {
+            (Some(Bound::Tcp(listener)), Place::Tcp { security, service, .. }) => {
                 let address = listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-                if *security == Security::Tls { address + " (TLS)" } else { address }
+                let suffix = match (service, security) {
+                    (Service::Data, Security::Plain) => "",
+                    (Service::Data, Security::Tls) => " (TLS)",
+                    (Service::Sentinel, Security::Plain) => " (Sentinel)",
+                    (Service::Sentinel, Security::Tls) => " (Sentinel, TLS)",
+                };
+                address + suffix
             }
             (_, place) => place.to_string(),
         }
@@ -277,10 +293,10 @@ pub(super) fn open(
     listener: &Listener,
 ) -> Option<(SessionKey, Rc<Connection>)> {
     let path = match listener.place() {
-        Place::Tcp(..) => None,
+        Place::Tcp { .. } => None,
         Place::Unix(path) => Some(path.display().to_string()),
     };
-    let is_secure = matches!(listener.place(), Place::Tcp(.., Security::Tls));
+    let is_secure = listener.place().is_secure();
     let refusal = greet(&SockRef::from(&socket), path.is_some(), server);
     match refusal {
         // A TLS client can read the refusal only after the handshake; until then it counts as a connection.
@@ -300,7 +316,8 @@ pub(super) fn open(
     let socket = table.relay(socket).inspect_err(|error| tracing::warn!(%error, "dropped a connection")).ok()?;
     let transport_bytes = if is_secure { TLS_CONNECTION_BYTES } else { 0 };
     let io_thread = socket.thread();
-    let peer = Peer { transport_bytes, io_thread, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
+    let service = listener.place().service();
+    let peer = Peer { transport_bytes, io_thread, service, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
     let transport = match is_secure {
         false => Transport::Plain(socket),
         // Without an acceptor the server no longer listens for TLS.
@@ -382,7 +399,10 @@ mod tests {
     fn handshakes_have_a_limit_of_their_own() {
         let config =
             Config { max_new_connections_per_cycle: 7, max_new_tls_connections_per_cycle: 3, ..Config::default() };
-        let tcp = |security| Place::Tcp("*".to_owned(), 1, security).accepted_in_turn(&config);
+        let tcp = |security| {
+            let place = Place::Tcp { host: "*".to_owned(), port: 1, security, service: Service::Data };
+            place.accepted_in_turn(&config)
+        };
         let unix = Place::Unix(PathBuf::from("/x")).accepted_in_turn(&config);
         assert_eq!((tcp(Security::Plain), tcp(Security::Tls), unix), (7, 3, 7));
     }

@@ -16,6 +16,7 @@ use super::tls::Acceptor;
 use super::tls_files::{self, TlsError};
 use crate::config::Config;
 use crate::engine::{NetworkRefusal, Reconfigure};
+use crate::session::Service;
 
 /// Why a place can't be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +44,13 @@ impl Network {
     }
 }
 
-/// The TLS acceptor that `config` asks for; `None` without a `tls-port`.
+/// The TLS acceptor that `config` asks for; `None` if no port uses TLS.
 pub(crate) fn acceptor(config: &Config) -> Result<Option<Acceptor>, TlsError> {
-    (config.tls_port != 0).then(|| tls_files::load(config)).transpose()
+    uses_tls(config).then(|| tls_files::load(config)).transpose()
+}
+
+fn uses_tls(config: &Config) -> bool {
+    config.tls_port != 0 || config.sentinel_port != 0 && config.sentinel_tls
 }
 
 impl Reconfigure for Network {
@@ -64,7 +69,7 @@ impl Reconfigure for Network {
 
     fn follow_files(&mut self, config: &Config, now_ms: i64) {
         let interval_ms = i64::from(config.tls_auto_reload_interval_s) * 1_000;
-        if config.tls_port == 0 || now_ms - self.checked_ms < interval_ms {
+        if !uses_tls(config) || now_ms - self.checked_ms < interval_ms {
             return;
         }
         self.checked_ms = now_ms;
@@ -182,10 +187,15 @@ fn backlog(config: &Config) -> i32 {
 /// The ports and addresses that `config` says to listen on, and whether each may fail.
 fn ports(config: &Config) -> Vec<(Place, bool)> {
     let mut places = Vec::new();
-    for (port, security) in [(config.port, Security::Plain), (config.tls_port, Security::Tls)] {
+    let of_sentinel = if config.sentinel_tls { Security::Tls } else { Security::Plain };
+    for (port, security, service) in [
+        (config.port, Security::Plain, Service::Data),
+        (config.tls_port, Security::Tls, Service::Data),
+        (config.sentinel_port, of_sentinel, Service::Sentinel),
+    ] {
         for bind in config.bind.iter().filter(|_| port != 0) {
             let (may_fail, host) = bind.strip_prefix('-').map_or((false, bind.as_str()), |host| (true, host));
-            places.push((Place::Tcp(host.to_owned(), port, security), may_fail));
+            places.push((Place::Tcp { host: host.to_owned(), port, security, service }, may_fail));
         }
     }
     places

@@ -86,14 +86,15 @@ impl Clients {
     pub(crate) fn set_role(&mut self, of_all: Restrictions) {
         let of_role = Restrictions::UNLOGGED | Restrictions::FOLLOWING;
         for session in self.sessions.iter_mut() {
-            session.restrictions = session.restrictions.difference(of_role).union(of_all & of_role);
+            session.restrict(of_role, false);
+            session.restrict(of_all & of_role, true);
         }
     }
 
     /// Updates in all sessions whether the journal, or its substitute, takes changes.
     pub(crate) fn set_unlogged(&mut self, is_unlogged: bool) {
         for session in self.sessions.iter_mut() {
-            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
+            session.restrict(Restrictions::UNLOGGED, is_unlogged);
         }
     }
 }

@@ -100,6 +100,17 @@ pub enum ClientType {
     Pubsub,
 }
 
+/// The commands and channels that a port serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// Everything about the data.
+    #[default]
+    Data,
+    /// Where the leader is, as Redis Sentinel says it. Such a session sees no data, so nothing that concerns the data
+    /// restricts it or makes it wait: loading, a journal that takes no changes, a pause, or the end of a reign.
+    Sentinel,
+}
+
 /// The mode set with SCRIPT DEBUG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugMode {
@@ -219,6 +230,8 @@ impl Drop for ImportSource {
 pub struct Session {
     /// The connection's key.
     pub key: SessionKey,
+    /// The service of the port that it came in by.
+    pub service: Service,
     /// The selected database.
     pub db: DbIndex,
     /// 2 or 3.
@@ -485,6 +498,11 @@ impl Session {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
     }
 
+    /// Sets or lifts restrictions that follow from the state of the server.
+    pub(crate) fn restrict(&mut self, by: Restrictions, is_on: bool) {
+        self.restrictions.set(by, is_on && self.service == Service::Data);
+    }
+
     /// Recomputes the restriction that depends on protocol and subscriptions.
     pub fn refresh_subscriber_gate(&mut self) {
         let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
@@ -507,6 +525,8 @@ pub struct Peer {
     pub transport_bytes: u32,
     /// The thread that receives and sends for the connection; 0 is the engine's.
     pub io_thread: u8,
+    /// The service of the port.
+    pub service: Service,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -529,6 +549,7 @@ impl Sessions {
         restrictions.set(Restrictions::UNAUTHENTICATED, unauthenticated);
         self.slab.insert(Some(Box::new(Session {
             key,
+            service: peer.service,
             db: 0,
             protocol: 2,
             restrictions,

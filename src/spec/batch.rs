@@ -53,6 +53,7 @@ impl<R> Batch<R> {
     ) -> Result<usize, ProtocolError> {
         self.spans.clear();
         self.commands.clear();
+        self.finder.look_in(table);
         // An unauthenticated client's next command may be AUTH, after which larger commands are allowed.
         let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
         while self.commands.len() < most && decoder.position() < input.len() {

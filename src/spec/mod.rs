@@ -76,6 +76,10 @@ bitflags! {
         const VISITS_ALL_KEYS = 1 << 24;
         /// Blocks only for its own work, not until other clients act.
         const WAITS_FOR_ITSELF = 1 << 25;
+        /// Served at the port of Sentinel, too. A container and its subcommands need it each.
+        const SENTINEL = 1 << 26;
+        /// Served at the port of Sentinel only. Such a command has the flag above as well.
+        const ONLY_SENTINEL = 1 << 27;
     }
 }
 
@@ -126,6 +130,7 @@ pub enum Group {
     Pubsub,
     RateLimit,
     Scripting,
+    Sentinel,
     Server,
     Set,
     SortedSet,
@@ -150,6 +155,7 @@ impl Group {
             Group::Pubsub => "pubsub",
             Group::RateLimit => "rate_limit",
             Group::Scripting => "scripting",
+            Group::Sentinel => "sentinel",
             Group::Server => "server",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
@@ -173,7 +179,7 @@ impl Group {
             Group::Pubsub => "@pubsub",
             Group::RateLimit => "@rate_limit",
             Group::Scripting => "@scripting",
-            Group::Cluster | Group::Server => return None,
+            Group::Cluster | Group::Sentinel | Group::Server => return None,
             Group::Set => "@set",
             Group::SortedSet => "@sortedset",
             Group::Stream => "@stream",

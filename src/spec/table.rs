@@ -1,4 +1,8 @@
 //! The command table: finds commands by name and numbers them for statistics.
+//!
+//! Sentinel's port serves other commands than the other ports: some of theirs, and SENTINEL. Its sessions have a table
+//! of their own, which the main one holds. All ids are those of the main table, so that statistics and users' rights
+//! need not know where a command came in.
 
 use super::error::{Error, excerpt};
 use super::keys::keys_of;
@@ -86,11 +90,16 @@ pub struct Inner<'t, 'a, R: 'static> {
 
 /// All commands. Built once and never changed.
 pub struct CommandTable<R: 'static> {
+    /// In the order of their names; behind them those that only Sentinel's port serves.
     entries: Vec<Entry<R>>,
+    /// How many of the entries are found by name.
+    named: usize,
     /// Open addressing over a case-folded hash of the name; holds index + 1, 0 is empty.
     slots: Vec<u16>,
     /// By id: the index in `entries`, and the index among its subcommands.
     places: Vec<(u16, Option<u16>)>,
+    /// The commands that Sentinel's port serves; `None` in that table itself.
+    of_sentinel: Option<Box<CommandTable<R>>>,
 }
 
 impl<R> CommandTable<R> {
@@ -108,18 +117,25 @@ impl<R> CommandTable<R> {
         families: &[&'static [Command<R>]],
         names: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<CommandTable<R>, RenameError> {
-        let mut ids = 0;
-        let mut entries: Vec<Entry<R>> =
-            families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
-        entries.sort_by_key(|entry| entry.command.name);
-        names.iter().try_for_each(|(old, new)| rename(&mut entries, old, new))?;
-        Ok(CommandTable::of(entries, ids))
+        let (mut entries, ids) = entries(families, names)?;
+        let is_only_of_sentinel = |entry: &Entry<R>| entry.command.flags.contains(Flags::ONLY_SENTINEL);
+        entries.sort_by_key(is_only_of_sentinel);
+        let named = entries.partition_point(|entry| !is_only_of_sentinel(entry));
+        let (mut of_sentinel, _) = self::entries(families, names)?;
+        keep_sentinels(&mut of_sentinel);
+        let of_sentinel = CommandTable::of(of_sentinel.len(), of_sentinel, ids, None);
+        Ok(CommandTable::of(named, entries, ids, Some(Box::new(of_sentinel))))
     }
 
-    fn of(entries: Vec<Entry<R>>, ids: u16) -> CommandTable<R> {
-        let slots = vec![0; (entries.len() * 4).next_power_of_two()];
-        let mut table = CommandTable { slots, places: places(&entries, ids), entries };
-        for index in 0..table.entries.len() {
+    fn of(
+        named: usize,
+        entries: Vec<Entry<R>>,
+        ids: u16,
+        of_sentinel: Option<Box<CommandTable<R>>>,
+    ) -> CommandTable<R> {
+        let slots = vec![0; (named * 4).next_power_of_two()];
+        let mut table = CommandTable { slots, places: places(&entries, ids), entries, named, of_sentinel };
+        for index in 0..named {
             let name = table.entries[index].called.as_bytes();
             assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
             let mut slot = table.entries[index].key.hash() & (table.slots.len() - 1);
@@ -131,9 +147,19 @@ impl<R> CommandTable<R> {
         table
     }
 
-    /// Iterates over the commands in the order of their names.
+    /// Iterates over the commands in the order of their names, without those that only Sentinel's port serves.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry<R>> {
-        self.entries.iter()
+        self.entries[..self.named].iter()
+    }
+
+    /// Iterates over all commands, each followed by its subcommands.
+    pub fn all(&self) -> impl Iterator<Item = &Entry<R>> {
+        self.entries.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub))
+    }
+
+    /// Returns the table of the sessions at Sentinel's port.
+    pub fn of_sentinel(&self) -> &CommandTable<R> {
+        self.of_sentinel.as_deref().unwrap_or(self)
     }
 
     /// Returns the number of ids: commands and subcommands together.
@@ -162,6 +188,11 @@ impl<R> CommandTable<R> {
         }
     }
 
+    /// As [`find_full`](Self::find_full), also among the commands that only Sentinel's port serves.
+    pub fn find_full_at_any_port(&self, name: &[u8]) -> Option<&Entry<R>> {
+        self.find_full(name).or_else(|| self.of_sentinel().find_full(name))
+    }
+
     /// Finds the command that `argv` names, without checking its arguments.
     pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry<R>> {
         let entry = self.find(argv.get(0)?)?;
@@ -188,7 +219,8 @@ impl<R> CommandTable<R> {
     /// Finds the index in the table of the command of this name.
     pub fn place(&self, name: &[u8]) -> Option<u16> {
         let name = self.find(name)?.command.name;
-        self.entries.binary_search_by_key(&name, |entry| entry.command.name).ok().map(|place| place as u16)
+        let named = &self.entries[..self.named];
+        named.binary_search_by_key(&name, |entry| entry.command.name).ok().map(|place| place as u16)
     }
 
     /// Returns the command at an index.
@@ -307,6 +339,26 @@ fn resolve_sub<'t, R>(mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Ent
     Ok(entry)
 }
 
+/// Makes the entries of all commands in the order of their names, with `names` as for [`CommandTable::renamed`].
+/// Returns the number of ids, too.
+fn entries<R>(
+    families: &[&'static [Command<R>]],
+    names: &[(Vec<u8>, Vec<u8>)],
+) -> Result<(Vec<Entry<R>>, u16), RenameError> {
+    let mut ids = 0;
+    let mut entries: Vec<Entry<R>> =
+        families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
+    entries.sort_by_key(|entry| entry.command.name);
+    names.iter().try_for_each(|(old, new)| rename(&mut entries, old, new))?;
+    Ok((entries, ids))
+}
+
+/// Drops the commands and subcommands that Sentinel's port does not serve.
+fn keep_sentinels<R>(entries: &mut Vec<Entry<R>>) {
+    entries.retain(|entry| entry.command.flags.contains(Flags::SENTINEL));
+    entries.iter_mut().for_each(|entry| keep_sentinels(&mut entry.sub));
+}
+
 fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, ids: &mut u16) -> Entry<R> {
     let id = CommandId(*ids);
     *ids += 1;
@@ -353,16 +405,26 @@ pub struct Finder<R: 'static> {
     /// The last name as written; initially empty, which no command is.
     name: NameKey,
     entry: Option<&'static Entry<R>>,
+    /// The table in which the name was looked up.
+    table: Option<&'static CommandTable<R>>,
 }
 
 impl<R> Default for Finder<R> {
     fn default() -> Finder<R> {
-        Finder { name: NameKey::default(), entry: None }
+        Finder { name: NameKey::default(), entry: None, table: None }
     }
 }
 
 impl<R> Finder<R> {
-    /// As [`CommandTable::resolve`]. Must be called with the same table each time.
+    /// Forgets the last name unless it was looked up in this table, as before commands of another port.
+    #[inline]
+    pub fn look_in(&mut self, table: &'static CommandTable<R>) {
+        if !self.table.is_some_and(|known| std::ptr::eq(known, table)) {
+            *self = Finder { table: Some(table), ..Finder::default() };
+        }
+    }
+
+    /// As [`CommandTable::resolve`], in the table of [`look_in`](Self::look_in).
     #[inline]
     pub fn resolve(&mut self, table: &'static CommandTable<R>, argv: Argv<'_>) -> Option<&'static Entry<R>> {
         let name = argv.get(0)?;
@@ -372,7 +434,7 @@ impl<R> Finder<R> {
             if name.len() > NameKey::WHOLE {
                 return table.resolve_in(entry?, argv).ok();
             }
-            *self = Finder { name: key, entry };
+            (self.name, self.entry) = (key, entry);
         }
         table.resolve_in(self.entry?, argv).ok()
     }

@@ -179,10 +179,14 @@ const ABOUT_OTHERS: Flags = ABOUT_ITSELF.union(Flags::ADMIN);
 /// Fields that most subcommands of CLIENT share.
 const SUB: Command = Command { flags: ABOUT_ITSELF, group: Group::Connection, ..Command::EMPTY };
 
+/// As [`SUB`], for subcommands that clients of Sentinel send, too.
+const OF_SENTINEL: Command = Command { flags: ABOUT_ITSELF.union(Flags::SENTINEL), ..SUB };
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "client",
     arity: -2,
+    flags: Flags::SENTINEL,
     group: Group::Connection,
     since: "2.4.0",
     complexity: "Depends on subcommand.",
@@ -212,7 +216,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "2.6.9",
             summary: "Returns the name of the connection.",
             run: Run::Now(client_name),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "getredir",
@@ -225,7 +229,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.union(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL),
             since: "5.0.0",
             summary: "Lists the subcommands.",
             run: Run::Now(help),
@@ -237,7 +241,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             summary: "Returns the id of the connection, which is never reused.",
             run: Run::Now(id),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "import-source",
@@ -256,12 +260,12 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Returns this connection's line of CLIENT LIST.",
             tips: &["nondeterministic_output"],
             run: Run::Now(info),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "kill",
             arity: -3,
-            flags: ABOUT_OTHERS,
+            flags: ABOUT_OTHERS.union(Flags::SENTINEL),
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
             summary: "Closes the connections that match all filters.",
@@ -280,7 +284,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "list",
             arity: -2,
-            flags: ABOUT_OTHERS,
+            flags: ABOUT_OTHERS.union(Flags::SENTINEL),
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
             summary: "Lists the connections that match all filters.",
@@ -297,7 +301,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "no-evict",
             arity: 3,
-            flags: ABOUT_OTHERS,
+            flags: ABOUT_OTHERS.union(Flags::SENTINEL),
             since: "7.0.0",
             summary: "Protects the connection from being closed when clients use too much memory.",
             syntax: "<ON | OFF>:enabled",
@@ -330,7 +334,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Turns replies to the connection on or off.",
             syntax: "<ON | OFF | SKIP>:action",
             run: Run::Now(reply),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "setinfo",
@@ -340,7 +344,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             syntax: "<LIB-NAME libname | LIB-VER libver>:attr",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_info),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "setname",
@@ -350,7 +354,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             syntax: "connection-name",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_client_name),
-            ..SUB
+            ..OF_SENTINEL
         },
         Command {
             name: "tracking",

@@ -101,7 +101,7 @@ impl Clients {
     /// Sets in all sessions whether memory has a limit. `current` is out of the registry.
     pub fn set_metered(&mut self, is_limited: bool, current: &mut Session) {
         for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
-            session.restrictions.set(Restrictions::METERED, is_limited);
+            session.restrict(Restrictions::METERED, is_limited);
         }
     }
 }

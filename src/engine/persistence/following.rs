@@ -32,6 +32,7 @@ use crate::persist::group::{Given, GroupLog};
 use crate::persist::journal::{Journal, Keeper};
 use crate::persist::saving::Progress;
 use crate::persist::tail::{Tail, UnitOrigin};
+use crate::session::Service;
 use crate::spec::session_key::SessionKey;
 
 /// How long a node that was deposed waits for the fate of what it has executed. Until its data is what the group has
@@ -296,9 +297,10 @@ impl Engine {
         self.close_at_once(given_up);
     }
 
-    /// Disconnects all clients. Nothing is sent any more: what they wait for may never have happened.
+    /// Disconnects all clients of the data. Nothing is sent any more: what they wait for may never have happened.
     fn disconnect_all(&mut self) {
-        let keys = self.server.clients.sessions.iter_mut().map(|session| session.key).collect();
+        let sessions = self.server.clients.sessions.iter().filter(|session| session.service == Service::Data);
+        let keys = sessions.map(|session| session.key).collect();
         self.close_at_once(keys);
     }
 

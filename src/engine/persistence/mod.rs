@@ -54,6 +54,6 @@ impl ServerState {
     pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
         let is_unlogged = self.persistence.is_unlogged(&self.config);
         self.clients.set_unlogged(is_unlogged);
-        session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
+        session.restrict(Restrictions::UNLOGGED, is_unlogged);
     }
 }

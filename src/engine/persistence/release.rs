@@ -30,7 +30,7 @@ use crate::persist::Persistence;
 use crate::persist::journal::{Change, Journal};
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
-use crate::session::{Restrictions, Session};
+use crate::session::{Restrictions, Service, Session};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
@@ -282,6 +282,7 @@ impl Session {
     pub(in crate::engine) fn wait_for_round(&mut self, persistence: &Persistence) {
         if let Some(group) = persistence.journal.as_ref().and_then(Journal::member)
             && group.leads()
+            && self.service == Service::Data
         {
             self.rounds.begin(group.current_round(), self.outbox.end());
         }
@@ -292,7 +293,8 @@ impl Session {
     #[cold]
     #[inline(never)]
     fn catch_up_slowly(&mut self, persistence: &Persistence, of_all: Restrictions, had_failed: bool, out: &mut Reply) {
-        self.restrictions = self.restrictions.difference(Restrictions::SET_BY_OTHERS).union(of_all);
+        self.restrict(Restrictions::SET_BY_OTHERS, false);
+        self.restrict(of_all, true);
         if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
             out.truncate(0);
             self.close_at_once();

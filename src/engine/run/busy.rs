@@ -20,7 +20,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
 use crate::script::Verdict;
 use crate::session::limits::OUTPUT_UNCOUNTED_BYTES;
-use crate::session::{Restrictions, Session};
+use crate::session::{Restrictions, Service, Session};
 use crate::spec::session_key::SessionKey;
 use crate::spec::{Flags, Group};
 
@@ -129,8 +129,9 @@ impl ServerState {
 
     fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
         let start = out.len();
-        match self.table.resolve(argv) {
-            Err(_) => session.refuse_unresolved(self.table, &mut self.audience, &mut self.meters.stats, argv, out),
+        let table = self.table_of(session);
+        match table.resolve(argv) {
+            Err(_) => session.refuse_unresolved(table, &mut self.audience, &mut self.meters.stats, argv, out),
             Ok(entry) => {
                 self.run_while_busy(ks, session, entry, argv, out);
                 session.mute(out, start);
@@ -151,7 +152,9 @@ impl ServerState {
             Ok(admission) => admission,
             Err(error) => return session.refuse(&mut self.audience, &mut self.meters.stats, Some(entry), error, out),
         };
-        if !entry.command.flags.contains(Flags::ALLOW_BUSY) {
+        // What Sentinel's clients ask needs no data, so the script is not in its way.
+        let is_beside = session.service == Service::Sentinel && !entry.command.flags.contains(Flags::ADMIN);
+        if !is_beside && !entry.command.flags.contains(Flags::ALLOW_BUSY) {
             let kind = self.programs.running.as_ref().map_or(ScriptKind::Script, |script| script.kind);
             let (audience, stats) = (&mut self.audience, &mut self.meters.stats);
             return session.refuse(audience, stats, Some(entry), kind.busy_error(), out);

@@ -41,7 +41,7 @@ impl Audience {
     fn refresh_observed(&self, sessions: &mut Sessions, current: &mut Session) {
         let is_observed = self.is_observed();
         for session in sessions.iter_mut().chain(std::iter::once(current)) {
-            session.restrictions.set(Restrictions::OBSERVED, is_observed);
+            session.restrict(Restrictions::OBSERVED, is_observed);
         }
     }
 

@@ -63,7 +63,7 @@ impl ServerState {
         let key = self.clients.sessions.open(peer, stranger, self.meters.stats.clock.raw());
         let of_all = self.restrictions_of_all();
         if let Some(mut session) = self.clients.sessions.take(key) {
-            session.restrictions.set(of_all, true);
+            session.restrict(of_all, true);
             session.restrict_to_user(&self.acl);
             self.clients.sessions.put(session);
         }
@@ -71,7 +71,7 @@ impl ServerState {
         key
     }
 
-    /// The restrictions of every session, which follow from the state of the server.
+    /// The restrictions of every session that serves data, which follow from the state of the server.
     #[inline]
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = Restrictions::default();
@@ -89,7 +89,7 @@ impl ServerState {
         self.persistence.loading = progress;
         self.readers_changed();
         for session in self.clients.sessions.iter_mut() {
-            session.restrictions.set(Restrictions::LOADING, progress.is_some());
+            session.restrict(Restrictions::LOADING, progress.is_some());
         }
     }
 }

@@ -58,6 +58,7 @@ impl Engine {
 
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
+        let table = self.server.table_of(session);
         let mut batch = std::mem::take(&mut self.batch);
         let fed = loop {
             if session.is_suspended() {
@@ -70,7 +71,7 @@ impl Engine {
                 bulk_bytes: self.server.config.proto_max_bulk_len,
                 unauthenticated: session.restrictions.contains(Restrictions::UNAUTHENTICATED),
             };
-            match batch.fill(decoder, input, &limits, self.server.table) {
+            match batch.fill(decoder, input, &limits, table) {
                 Ok(0) => break Fed::Drained,
                 Ok(_) => self.run_batch(session, &mut batch, decoder, input, out),
                 Err(error) => {
@@ -137,7 +138,8 @@ impl Engine {
     fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
         match entry {
             None => {
-                let ServerState { table, audience, meters, .. } = &mut self.server;
+                let table = self.server.table_of(session);
+                let ServerState { audience, meters, .. } = &mut self.server;
                 session.refuse_unresolved(table, audience, &mut meters.stats, argv, out);
             }
             Some(entry) if session.restrictions.is_empty() => self.run::<false>(session, entry, argv, out),

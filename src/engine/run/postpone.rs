@@ -43,7 +43,7 @@ impl Clients {
     fn pause_changed(&mut self, before: Paused, current: Option<&mut Session>) {
         let is_on = self.pause.is_on();
         for session in self.sessions.iter_mut().chain(current) {
-            session.restrictions.set(Restrictions::PAUSED, is_on);
+            session.restrict(Restrictions::PAUSED, is_on);
         }
         if self.pause.paused() < before {
             for key in self.pause.take_postponed() {
