@@ -6,7 +6,7 @@ use crate::base::version::REDIS_VERSION;
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::persist::journal::Journal;
 use crate::session::DebugMode;
-use crate::session::{ReplyMode, Restrictions};
+use crate::session::{ReplyMode, Restrictions, Service};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Databases, Flags, Group, Secret};
@@ -44,7 +44,7 @@ fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let session = &mut *ctx.session;
     ctx.server.audience.discard(session);
-    ctx.server.audience.pubsub.forget(session);
+    ctx.server.audience.pubsub_of_mut(session.service).forget(session);
     ctx.server.audience.end_monitoring(&mut ctx.server.clients.sessions, session);
     ctx.server.audience.end_tracking(session);
     ctx.server.connections().withdraw_all(session);
@@ -150,8 +150,13 @@ fn greet(ctx: &mut Ctx<'_>) {
         true => "replica",
         false => "master",
     };
+    let of_service: &[(&str, &[u8])] = match ctx.session.service {
+        Service::Sentinel => &[("mode", b"sentinel")],
+        Service::Data if zone.is_empty() => &[("mode", mode.as_bytes()), ("role", role.as_bytes())],
+        Service::Data => &[("mode", mode.as_bytes()), ("role", role.as_bytes()), ("availability_zone", zone)],
+    };
     let reply = &mut *ctx.reply;
-    reply.map(7 + usize::from(!zone.is_empty()));
+    reply.map(5 + of_service.len());
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
@@ -160,13 +165,9 @@ fn greet(ctx: &mut Ctx<'_>) {
     reply.integer(i64::from(ctx.session.protocol));
     reply.bulk(b"id");
     reply.integer(ctx.session.key.id as i64);
-    for (field, value) in [("mode", mode), ("role", role)] {
+    for (field, value) in of_service {
         reply.bulk(field.as_bytes());
-        reply.bulk(value.as_bytes());
-    }
-    if !zone.is_empty() {
-        reply.bulk(b"availability_zone");
-        reply.bulk(zone);
+        reply.bulk(value);
     }
     reply.bulk(b"modules");
     reply.array(0);

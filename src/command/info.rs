@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::key_sizes;
 use super::memory::overview::Overview;
+use super::sentinel::View;
 use crate::acl::log::Reason;
 use crate::base::crc::crc64;
 use crate::base::lsn::Lsn;
@@ -24,7 +25,7 @@ use crate::meters::stats::IoThreadStats;
 use crate::persist::group::GroupLog;
 use crate::persist::journal::Journal;
 use crate::persist::saving::Purpose;
-use crate::session::Session;
+use crate::session::{Service, Session};
 use crate::spec::args::Args;
 use crate::spec::{Flags, Group};
 
@@ -39,34 +40,51 @@ struct Section {
     title: &'static str,
     /// Whether INFO without an argument shows it.
     by_default: bool,
+    /// The ports at which it exists.
+    ports: Ports,
     write: fn(&mut Text, &Ctx<'_>),
+}
+
+/// The ports at which a section exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ports {
+    /// Those that serve data.
+    Data,
+    /// Sentinel's.
+    Sentinel,
+    All,
 }
 
 /// The section that is shown only when named.
 const DEBUG: &str = "debug";
 
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 16] = [
-    Section { name: "server", title: "Server", by_default: true, write: server },
-    Section { name: "clients", title: "Clients", by_default: true, write: clients },
-    Section { name: "memory", title: "Memory", by_default: true, write: memory },
-    Section { name: "persistence", title: "Persistence", by_default: true, write: persistence },
-    Section { name: "threads", title: "Threads", by_default: true, write: threads },
-    Section { name: "stats", title: "Stats", by_default: true, write: stats },
-    Section { name: "replication", title: "Replication", by_default: true, write: replication },
-    Section { name: "cpu", title: "CPU", by_default: true, write: cpu },
-    Section { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
-    Section { name: "commandstats", title: "Commandstats", by_default: false, write: commandstats },
-    Section { name: "errorstats", title: "Errorstats", by_default: true, write: errorstats },
-    Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
-    Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
-    Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+const SECTIONS: [Section; 17] = [
+    Section { name: "server", title: "Server", by_default: true, ports: Ports::All, write: server },
+    Section { name: "clients", title: "Clients", by_default: true, ports: Ports::All, write: clients },
+    Section { name: "memory", title: "Memory", by_default: true, ports: Ports::Data, write: memory },
+    Section { name: "persistence", title: "Persistence", by_default: true, ports: Ports::Data, write: persistence },
+    Section { name: "threads", title: "Threads", by_default: true, ports: Ports::Data, write: threads },
+    Section { name: "stats", title: "Stats", by_default: true, ports: Ports::All, write: stats },
+    Section { name: "replication", title: "Replication", by_default: true, ports: Ports::Data, write: replication },
+    Section { name: "cpu", title: "CPU", by_default: true, ports: Ports::All, write: cpu },
+    Section { name: "sentinel", title: "Sentinel", by_default: true, ports: Ports::Sentinel, write: sentinel },
+    Section { name: "modules", title: "Modules", by_default: true, ports: Ports::Data, write: |_, _| {} },
+    Section { name: "commandstats", title: "Commandstats", by_default: false, ports: Ports::Data, write: commandstats },
+    Section { name: "errorstats", title: "Errorstats", by_default: true, ports: Ports::Data, write: errorstats },
+    Section { name: "latencystats", title: "Latencystats", by_default: false, ports: Ports::Data, write: latencystats },
+    Section { name: "cluster", title: "Cluster", by_default: true, ports: Ports::Data, write: cluster },
+    Section { name: "keyspace", title: "Keyspace", by_default: true, ports: Ports::Data, write: keyspace },
     // Not shown by default: computing it walks the keys.
-    Section { name: "keysizes", title: "Keysizes", by_default: false, write: keysizes },
-    Section { name: DEBUG, title: "Debug", by_default: false, write: debug },
+    Section { name: "keysizes", title: "Keysizes", by_default: false, ports: Ports::Data, write: keysizes },
+    Section { name: DEBUG, title: "Debug", by_default: false, ports: Ports::Data, write: debug },
 ];
 
 fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    if ctx.session.service == Service::Sentinel {
+        // The engine may not have heard the newest while a script holds it.
+        ctx.server.follow_journal();
+    }
     let text = sections(ctx, &args.rest().iter().collect::<Vec<_>>());
     ctx.reply.verbatim(b"txt", text.as_bytes());
     Ok(())
@@ -77,8 +95,14 @@ pub(super) fn sections(ctx: &Ctx<'_>, names: &[&[u8]]) -> Text {
     let asked = |word: &str| names.iter().any(|name| name.eq_ignore_ascii_case(word.as_bytes()));
     let all = asked("all") || asked("everything");
     let default = names.is_empty() || asked("default");
-    let is_shown =
-        |section: &&Section| all && section.name != DEBUG || default && section.by_default || asked(section.name);
+    let exists = |section: &Section| match section.ports {
+        Ports::Data => ctx.session.service == Service::Data,
+        Ports::Sentinel => ctx.session.service == Service::Sentinel,
+        Ports::All => true,
+    };
+    let is_wanted =
+        |section: &Section| all && section.name != DEBUG || default && section.by_default || asked(section.name);
+    let is_shown = |section: &&Section| exists(section) && is_wanted(section);
     let mut text = Text::new();
     for section in SECTIONS.iter().filter(is_shown) {
         if !text.is_empty() {
@@ -124,13 +148,19 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
     let now_us = server.time.clock.now_us();
     let uptime_s = (now_us / 1_000 - server.time.started_ms).max(0) / 1_000;
     let executable = std::env::current_exe().unwrap_or_default();
+    let of_data = if server.config.cluster_enabled { "cluster" } else { "standalone" };
+    let (mode, port) = match (ctx.session.service, server.config.port) {
+        (Service::Sentinel, _) => ("sentinel", server.config.sentinel_port),
+        (Service::Data, 0) => (of_data, server.config.tls_port),
+        (Service::Data, port) => (of_data, port),
+    };
     fields! { text,
         "redis_version" => REDIS_VERSION,
         "tidegate_version" => TIDEGATE_VERSION,
         "redis_git_sha1" => "00000000",
         "redis_git_dirty" => 0,
         "redis_build_id" => build_id(),
-        "redis_mode" => if server.config.cluster_enabled { "cluster" } else { "standalone" },
+        "redis_mode" => mode,
         "os" => operating_system(),
         "arch_bits" => usize::BITS,
         "monotonic_clock" => "POSIX clock_gettime",
@@ -140,7 +170,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "process_id" => std::process::id(),
         "process_supervised" => "no",
         "run_id" => server.identity.run_id,
-        "tcp_port" => if server.config.port != 0 { server.config.port } else { server.config.tls_port },
+        "tcp_port" => port,
         "server_time_usec" => now_us,
         "uptime_in_seconds" => uptime_s,
         "uptime_in_days" => uptime_s / 86_400,
@@ -157,7 +187,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
             "shutdown_in_milliseconds" => left_ms,
         }
     }
-    listeners(text, &server.config);
+    listeners(text, &server.config, ctx.session.service);
 }
 
 /// Returns an id of the build, equal for equal programs.
@@ -167,9 +197,13 @@ fn build_id() -> String {
 }
 
 /// Writes the listening addresses, one line for each kind of socket.
-fn listeners(text: &mut Text, config: &Config) {
+fn listeners(text: &mut Text, config: &Config, service: Service) {
     let bound: String = config.bind.iter().map(|address| format!(",bind={address}")).collect();
     let unix = config.unixsocket.display();
+    if service == Service::Sentinel {
+        let kind = if config.sentinel_tls { "tls" } else { "tcp" };
+        return line(text, format_args!("listener0:name={kind}{bound},port={}", config.sentinel_port));
+    }
     let kinds = [
         (config.port != 0).then(|| format!("name=tcp{bound},port={}", config.port)),
         (!config.unixsocket.as_os_str().is_empty()).then(|| format!("name=unix,bind={unix}")),
@@ -405,6 +439,7 @@ fn debug(text: &mut Text, ctx: &Ctx<'_>) {
 fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     let stats = &ctx.server.meters.stats;
     let keys = &ctx.ks.stats;
+    let pubsub = ctx.server.audience.pubsub_of(ctx.session.service);
     let over_limit_now_ms =
         stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.time.clock.steady_ms() - since_ms);
     let turns = &ctx.server.network.turns;
@@ -439,9 +474,9 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "evicted_scripts" => ctx.server.programs.scripts.evicted(),
         "keyspace_hits" => keys.hits,
         "keyspace_misses" => keys.misses,
-        "pubsub_channels" => ctx.server.audience.pubsub.channels.len(),
-        "pubsub_patterns" => ctx.server.audience.pubsub.patterns.len(),
-        "pubsubshard_channels" => ctx.server.audience.pubsub.sharded.len(),
+        "pubsub_channels" => pubsub.channels.len(),
+        "pubsub_patterns" => pubsub.patterns.len(),
+        "pubsubshard_channels" => pubsub.sharded.len(),
         "latest_fork_usec" => 0,
         "total_forks" => 0,
         "migrate_cached_sockets" => 0,
@@ -615,6 +650,21 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
 fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
     if !ctx.server.persistence.has_lost(ctx.ks) {
         key_sizes::lines(ctx.ks).iter().for_each(|of_type| line(text, format_args!("{of_type}")));
+    }
+}
+
+/// What Sentinel's port serves. Nothing is tilted here, and no scripts are run about failovers.
+fn sentinel(text: &mut Text, ctx: &Ctx<'_>) {
+    fields! { text,
+        "sentinel_masters" => 1,
+        "sentinel_tilt" => 0,
+        "sentinel_tilt_since_seconds" => -1,
+        "sentinel_running_scripts" => 0,
+        "sentinel_scripts_queue_length" => 0,
+        "sentinel_simulate_failure_flags" => 0,
+    }
+    if let Ok(view) = View::new(ctx.server) {
+        fields! { text, "master0" => view.summary() }
     }
 }
 

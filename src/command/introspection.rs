@@ -126,7 +126,7 @@ fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 /// Deprecated commands: the version of Redis that deprecated them, and their replacement.
-const DEPRECATED: [(&str, &str, &str); 21] = [
+const DEPRECATED: [(&str, &str, &str); 22] = [
     ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
     ("cluster|slots", "7.0.0", "`CLUSTER SHARDS`"),
@@ -139,6 +139,7 @@ const DEPRECATED: [(&str, &str, &str); 21] = [
     ("psetex", "2.6.12", "`SET` with the `PX` argument"),
     ("quit", "7.2.0", "just closing the connection"),
     ("rpoplpush", "6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("sentinel|slaves", "5.0.0", "`SENTINEL REPLICAS`"),
     ("setex", "2.6.12", "`SET` with the `EX` argument"),
     ("setnx", "2.6.12", "`SET` with the `NX` argument"),
     ("slaveof", "5.0.0", "`REPLICAOF`"),

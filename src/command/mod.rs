@@ -46,6 +46,7 @@ mod scan;
 mod script_call;
 mod script_inspect;
 mod scripting;
+mod sentinel;
 mod server;
 mod set;
 mod sort;
@@ -120,6 +121,7 @@ const FAMILIES: &[&[Command]] = &[
     pubsub::COMMANDS,
     replication::COMMANDS,
     scripting::COMMANDS,
+    sentinel::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,
     sort::COMMANDS,

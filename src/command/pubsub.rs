@@ -7,6 +7,7 @@ use super::help::help;
 use crate::base::glob;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
+use crate::session::Service;
 use crate::session::subscriptions::{Space, SubscriptionKind};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -45,8 +46,11 @@ fn sunsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: SubscriptionKind, verb: &[u8]) -> Done {
     for name in args.rest().iter() {
-        ctx.server.audience.pubsub.subscribe(ctx.session, kind, name);
+        ctx.server.audience.pubsub_of_mut(ctx.session.service).subscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));
+    }
+    if ctx.session.service == Service::Sentinel {
+        args.rest().iter().for_each(|name| ctx.server.audience.repeat_switch(ctx.session, kind, name));
     }
     Ok(())
 }
@@ -54,14 +58,14 @@ fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: SubscriptionKind, verb:
 fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: SubscriptionKind, verb: &[u8]) -> Done {
     if !args.is_empty() {
         for name in args.rest().iter() {
-            ctx.server.audience.pubsub.unsubscribe(ctx.session, kind, name);
+            ctx.server.audience.pubsub_of_mut(ctx.session.service).unsubscribe(ctx.session, kind, name);
             confirm(ctx, kind, verb, Some(name));
         }
         return Ok(());
     }
     let names: Vec<Box<[u8]>> = ctx.session.subscriptions.of(kind).map(Box::from).collect();
     for name in &names {
-        ctx.server.audience.pubsub.unsubscribe(ctx.session, kind, name);
+        ctx.server.audience.pubsub_of_mut(ctx.session.service).unsubscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));
     }
     if names.is_empty() {

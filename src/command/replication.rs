@@ -10,6 +10,7 @@ use crate::engine::{Command, Ctx, Done, Run};
 use crate::persist::group::GroupLog;
 use crate::persist::journal::Journal;
 use crate::persist::transfer::{OWN_TYPES, Replica, Transfer};
+use crate::session::Service;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
@@ -111,8 +112,16 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
 }
 
 /// ROLE: a master, its replication offset, and its replicas, which only a group has. On a node that follows its group:
-/// a slave, the leader's address, and how far this node has followed it. Offsets are numbers of changes.
+/// a slave, the leader's address, and how far this node has followed it. Offsets are numbers of changes. At Sentinel's
+/// port: the names of the groups, of which there is one.
 fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    if ctx.session.service == Service::Sentinel {
+        ctx.reply.array(2);
+        ctx.reply.bulk(b"sentinel");
+        ctx.reply.array(1);
+        ctx.reply.bulk(&ctx.server.config.sentinel_master_name);
+        return Ok(());
+    }
     let group = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
     if let Some(group) = group.filter(|group| !group.leads()) {
         let (host, port) = group.leader_address().map_or(("", 0), |address| (address.host(), address.port));

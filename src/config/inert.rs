@@ -26,7 +26,7 @@ pub(super) const FORGOTTEN: &[(&str, Reason)] = &[
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("loadmodule", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),
     ("loadmodule-ex", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),
-    ("sentinel", "Tidegate is not a Sentinel: run redis-sentinel with this file"),
+    ("sentinel", "Tidegate is not a Sentinel of Redis: run redis-sentinel with this file"),
 ];
 
 macro_rules! optional {

@@ -63,6 +63,13 @@ pub const DEBUG_COMMAND_MAX_BYTES: usize = 1024 * 1024;
 /// Bytes shown by ACL LOG of each name that a client has given itself.
 pub const ACL_LOG_MAX_NAME_BYTES: usize = 512;
 
+/// How long a node must be out of reach before clients of Sentinel are told that it is down, in ms: as long as the
+/// nodes wait at most before they elect another leader.
+pub const DOWN_AFTER_MS: i64 = 300;
+
+/// How often the other nodes are looked at for clients of Sentinel, in ms. A new leader is noticed at once.
+pub const GROUP_WATCH_EVERY_MS: i64 = 50;
+
 /// How long one command may run before the server is not ready, in ms, unless `busy-reply-threshold` says less or more.
 pub const READY_PATIENCE_MS: u64 = 5_000;
 

@@ -33,7 +33,6 @@ pub(crate) struct GroupFacts {
 pub(crate) struct PeerState {
     pub(crate) link: PeerFacts,
     /// Where it said to be when it was last heard of.
-    #[expect(dead_code, reason = "a port for Sentinel's clients will tell it")]
     pub(crate) contact: Option<Contact>,
     /// Entries of the log that it lacks, if this node leads and has heard so.
     pub(crate) missing: Option<u64>,

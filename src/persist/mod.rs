@@ -7,6 +7,7 @@ pub(crate) mod fences;
 pub(crate) mod group;
 pub(crate) mod group_admin;
 pub(crate) mod group_requests;
+pub(crate) mod group_view;
 mod in_place;
 pub(crate) mod journal;
 pub mod limits;

@@ -101,7 +101,7 @@ fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSet
         group: GroupId(0),
         node,
         listen: address.for_nodes(),
-        contact: Contact { address, sentinel_port: 0 },
+        contact: Contact { address, sentinel_port: config.sentinel_port },
         founders,
         security: security(config)?,
         deadlines: Deadlines::default(),

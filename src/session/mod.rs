@@ -605,6 +605,11 @@ impl Sessions {
         self.slab.len()
     }
 
+    /// Returns the id of the newest connection, open or not.
+    pub(crate) fn newest_id(&self) -> u64 {
+        self.last_id
+    }
+
     /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()

@@ -524,6 +524,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_port_of_sentinel_has_a_table_with_the_ids_of_the_main_one() {
+        const NONE: Command<()> = Command::new(());
+        const BOTH: Command<()> = Command { flags: Flags::SENTINEL, ..NONE };
+        const ONLY: Command<()> = Command { flags: Flags::SENTINEL.union(Flags::ONLY_SENTINEL), ..NONE };
+        const COMMANDS: &[Command<()>] = &[
+            Command { name: "b", sub: &[Command { name: "x", ..NONE }, Command { name: "y", ..BOTH }], ..BOTH },
+            Command { name: "a", sub: &[Command { name: "z", ..ONLY }], ..ONLY },
+            Command { name: "c", ..NONE },
+        ];
+        let table = CommandTable::new(&[COMMANDS]);
+        let found = |table: &CommandTable<()>| {
+            let names = ["a", "a|z", "b", "b|x", "b|y", "c"];
+            names.into_iter().filter(|name| table.find_full(name.as_bytes()).is_some()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(found(&table), "b b|x b|y c");
+        assert_eq!(found(table.of_sentinel()), "a a|z b b|y");
+        assert_eq!(table.iter().map(|entry| entry.command.name).collect::<String>(), "bc");
+        assert_eq!(table.all().count(), table.ids());
+        for entry in table.of_sentinel().all() {
+            assert_eq!(table.by_id(entry.id).full_name, entry.full_name);
+            assert_eq!(table.of_sentinel().by_id(entry.id).full_name, entry.full_name);
+        }
+        assert!(table.find_full_at_any_port(b"a|z").is_some());
+    }
+
+    #[test]
     fn names_are_equal_in_any_case_and_only_then() {
         let names = ["", "g", "get", "GETX", "lrange", "evalsha_ro", "zremrangebyscore", "georadiusbymember_ro"];
         for a in names {

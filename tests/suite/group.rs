@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Program, launch_command};
+use crate::harness::{Program, Raw, launch_command};
 use crate::slow_disk::environment;
 
 /// How long anything may take on a busy machine.
@@ -24,10 +24,10 @@ pub(crate) const NODE_PORT: u16 = 26_377;
 /// The highest number of a node here.
 const NODES_MAX: u32 = 5;
 
-/// The nodes of a group, by number from 1.
+/// The nodes of a group, by number from 1. Each has a host of its own.
 pub(crate) struct Group {
     folder: tempfile::TempDir,
-    hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
     nodes: Vec<Option<Child>>,
     /// Flags of all nodes.
     flags: Vec<&'static str>,
@@ -113,6 +113,11 @@ impl Group {
         let stream = TcpStream::connect((self.hosts[number - 1].as_str(), PORT)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         Some(Client(BufReader::new(stream)))
+    }
+
+    /// A connection to a port of a node that runs.
+    pub(crate) fn raw(&self, number: usize, port: u16) -> Raw {
+        Raw::over(TcpStream::connect((self.hosts[number - 1].as_str(), port)).expect("it runs"))
     }
 
     /// Increments a counter on whichever node leads. Returns its number and the new value.

@@ -74,6 +74,7 @@ mod resp;
 mod rollback;
 mod scenarios;
 mod script_limits;
+mod sentinel;
 mod slow_disk;
 mod slow_turns;
 mod snapshots;

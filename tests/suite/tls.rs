@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -551,6 +551,32 @@ fn a_start_without_valid_files_fails_and_says_why() {
         &[cert, &one_file, key, &one_key, "--tls-auth-clients", "no", "--tls-protocols", "TLSv1"],
         "\"TLSv1\" is not",
     );
+}
+
+#[test]
+fn the_port_of_sentinel_can_use_tls() {
+    let (authority, dir, port) = (Authority::new(), tempfile::tempdir().expect("a temporary folder"), free_port());
+    let own = authority.certify("server");
+    let nodes = format!("1=127.0.0.1:{}@{} 2=127.0.0.1:1@2", free_port(), free_port());
+    let program = launch_command(Program::Tidegate);
+    let mut node = Command::new(&program[0])
+        .args(&program[1..])
+        .args(["--port", "0", "--unixsocket", "socket", "--bind", "127.0.0.1", "--node-id", "1", "--nodes", &nodes])
+        .args(["--sentinel-port", &port.to_string(), "--sentinel-tls", "yes", "--tls-auth-clients", "no"])
+        .args(["--tls-cert-file", &text(&own.certificate_file), "--tls-key-file", &text(&own.key_file), "--dir"])
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+    let mut client = Raw::connect(port).with_tls(session(&authority.client(None)));
+    client.send(&encode(&["PING"]));
+    let reply = client.try_reply(Duration::from_secs(60)).map(|reply| reply.value);
+    // It has no other end.
+    let _ = node.kill();
+    let _ = node.wait();
+    assert_eq!(reply, Ok(Value::status("PONG")));
 }
 
 #[test]

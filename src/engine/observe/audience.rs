@@ -1,5 +1,6 @@
 //! The clients that observe what other clients do: subscribers, monitors, watchers and caching clients.
 
+use super::group_watch::GroupWatch;
 use super::history::History;
 use super::monitor::Monitors;
 use super::pubsub::{HeldMessages, PubSub};
@@ -9,13 +10,17 @@ use super::watches::Watches;
 use crate::config::{Config, Ranking};
 use crate::keyspace::effect::Recording;
 use crate::persist::Persistence;
-use crate::session::Session;
+use crate::session::{Service, Session};
 use crate::wait::wait_queues::Waits;
 
 /// See the module's header.
 pub struct Audience {
     /// Subscribers of channels.
     pub pubsub: PubSub,
+    /// Subscribers of the channels of Sentinel's port.
+    pub(super) of_sentinel: PubSub,
+    /// What they were told.
+    pub(crate) group_watch: GroupWatch,
     /// Clients that are shown each call.
     pub(in crate::engine) monitors: Monitors,
     /// Clients that may cache keys.
@@ -37,6 +42,8 @@ impl Audience {
     pub(in crate::engine) fn new(now_ms: i64) -> Audience {
         Audience {
             pubsub: PubSub::default(),
+            of_sentinel: PubSub::default(),
+            group_watch: GroupWatch::default(),
             monitors: Monitors::default(),
             tracking: TrackingTable::default(),
             watches: Watches::default(),
@@ -44,6 +51,24 @@ impl Audience {
             held_messages: HeldMessages::default(),
             readers: Readers::default(),
             recording: Recording::Nothing,
+        }
+    }
+}
+
+impl Audience {
+    /// Returns the subscribers of the channels of a service.
+    pub fn pubsub_of(&self, service: Service) -> &PubSub {
+        match service {
+            Service::Data => &self.pubsub,
+            Service::Sentinel => &self.of_sentinel,
+        }
+    }
+
+    /// Returns the subscribers of the channels of a service.
+    pub fn pubsub_of_mut(&mut self, service: Service) -> &mut PubSub {
+        match service {
+            Service::Data => &mut self.pubsub,
+            Service::Sentinel => &mut self.of_sentinel,
         }
     }
 }

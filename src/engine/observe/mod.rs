@@ -6,6 +6,8 @@
 
 pub(crate) mod audience;
 pub(crate) mod events;
+pub(crate) mod group_events;
+pub(crate) mod group_watch;
 pub(crate) mod history;
 pub(crate) mod invalidate;
 pub(crate) mod monitor;

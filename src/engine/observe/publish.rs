@@ -1,8 +1,6 @@
 //! Delivery of published messages: at once, or held back until the publishing script or transaction is done.
 
-use std::rc::Rc;
-
-use super::pubsub::Message;
+use super::pubsub::{Message, Subscribers};
 use crate::base::lsn::Lsn;
 use crate::engine::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::engine::observe::audience::Audience;
@@ -119,15 +117,29 @@ impl Delivery<'_> {
         if self.persistence.is_lost(fence) {
             return None;
         }
+        let subscribers = self.audience.pubsub.subscribers(space, channel);
+        self.send_to(out, fence, &subscribers, space, channel, message)
+    }
+
+    /// Tells the clients of Sentinel's port of an event.
+    pub(in crate::engine) fn tell_sentinels(&mut self, channel: &[u8], message: &[u8]) {
+        let subscribers = self.audience.of_sentinel.subscribers(Space::Global, channel);
+        // The message shows no data, so it can't be lost.
+        let _ = self.send_to(&mut [], Lsn::NONE, &subscribers, Space::Global, channel, message);
+    }
+
+    /// As [`fan_out`](Self::fan_out), to these subscribers.
+    fn send_to(
+        &mut self,
+        out: &mut [&mut Session],
+        fence: Lsn,
+        subscribers: &[Subscribers],
+        space: Space,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Option<usize> {
         let reach = self.persistence.reach(self.config);
-        let mut groups: Vec<Group> = Vec::new();
-        let listeners = self.audience.pubsub.channels_of(space).listeners(channel);
-        if !listeners.is_empty() {
-            groups.push((None, listeners.to_vec()));
-        }
-        let patterns = self.audience.pubsub.matching(space, channel);
-        groups.extend(patterns.map(|pattern| (Some(pattern.glob.clone()), pattern.listeners.clone())));
-        for (pattern, listeners) in &groups {
+        for (pattern, listeners) in subscribers {
             // Written once per protocol version.
             let mut written: [Option<Reply>; 2] = [None, None];
             for listener in listeners {
@@ -152,12 +164,9 @@ impl Delivery<'_> {
                 }
             }
         }
-        Some(groups.iter().map(|(_, listeners)| listeners.len()).sum())
+        Some(subscribers.iter().map(|(_, listeners)| listeners.len()).sum())
     }
 }
-
-/// The subscribers of one pattern, or of the channel itself.
-type Group = (Option<Rc<[u8]>>, Vec<SessionKey>);
 
 /// Returns the session of this key, from the registry or from those that are `out` of it.
 fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: SessionKey) -> Option<&'a mut Session> {
@@ -168,7 +177,7 @@ fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: Sessio
 }
 
 /// Writes a message in the form for subscribers of its channel, or of a pattern that matches the channel.
-fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+pub(super) fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
     match pattern {
         None => {
             push.push(3);

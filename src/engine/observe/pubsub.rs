@@ -71,6 +71,9 @@ pub struct Patterns {
     last_number: u64,
 }
 
+/// The subscribers of one pattern, or of the channel itself.
+pub(in crate::engine) type Subscribers = (Option<Rc<[u8]>>, Vec<SessionKey>);
+
 pub(in crate::engine) struct Pattern {
     pub(in crate::engine) glob: Rc<[u8]>,
     /// In the order in which they came.
@@ -129,6 +132,15 @@ impl PubSub {
     pub(in crate::engine) fn matching(&self, space: Space, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
         let patterns = (space == Space::Global).then_some(&self.patterns);
         patterns.into_iter().flat_map(move |patterns| patterns.matching(channel))
+    }
+
+    /// The subscribers of a channel: those of its name, then those of each pattern that matches it.
+    pub(in crate::engine) fn subscribers(&self, space: Space, channel: &[u8]) -> Vec<Subscribers> {
+        let listeners = self.channels_of(space).listeners(channel);
+        let by_name = (!listeners.is_empty()).then(|| (None, listeners.to_vec()));
+        let patterns = self.matching(space, channel);
+        let by_pattern = patterns.map(|pattern| (Some(pattern.glob.clone()), pattern.listeners.clone()));
+        by_name.into_iter().chain(by_pattern).collect()
     }
 
     /// Subscribes; false when the session already was.

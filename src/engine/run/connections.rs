@@ -108,7 +108,7 @@ impl Connections<'_> {
 
     /// Ends the subscriptions, watches and waiting calls of a session.
     fn release(&mut self, session: &mut Session) {
-        self.audience.pubsub.forget(session);
+        self.audience.pubsub_of_mut(session.service).forget(session);
         self.audience.unwatch(session);
         self.audience.end_monitoring(&mut self.clients.sessions, session);
         self.audience.end_tracking(session);
