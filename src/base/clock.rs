@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time: the system, or a test. Clones show the same time.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ enum Source {
 #[derive(Debug)]
 struct Manual {
     wall_us: AtomicI64,
+    /// The wall clock shows no earlier time.
+    floor_us: AtomicI64,
     steady_us: AtomicI64,
 }
 
@@ -43,18 +45,22 @@ impl Clock {
         Clock(Source::Floored(Arc::new(AtomicI64::new(0))))
     }
 
-    /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. It stands until the
-    /// system's clock is there. Other clocks are not affected.
+    /// Lets the wall clock of a node, or one of a test, show no time before this one from here on, in Unix ms. It
+    /// stands until its source is there. The clock of a single server is not affected.
     pub fn not_before(&self, ms: i64) {
-        if let Source::Floored(floor) = &self.0 {
-            floor.fetch_max(ms.saturating_mul(1_000), Ordering::Relaxed);
-        }
+        let floor_us = match &self.0 {
+            Source::System => return,
+            Source::Floored(floor_us) => floor_us,
+            Source::Manual(manual) => &manual.floor_us,
+        };
+        floor_us.fetch_max(ms.saturating_mul(1_000), Ordering::Relaxed);
     }
 
     /// Makes a clock that stands at `now_ms` until a test moves it.
     pub fn manual(now_ms: i64) -> Clock {
-        let (wall_us, steady_us) = (AtomicI64::new(now_ms.saturating_mul(1_000)), AtomicI64::new(0));
-        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us })))
+        let wall_us = AtomicI64::new(now_ms.saturating_mul(1_000));
+        let (floor_us, steady_us) = (AtomicI64::new(i64::MIN), AtomicI64::new(0));
+        Clock(Source::Manual(Arc::new(Manual { wall_us, floor_us, steady_us })))
     }
 
     /// Whether this is a manual clock.
@@ -74,7 +80,18 @@ impl Clock {
         match &self.0 {
             Source::System => now_us(),
             Source::Floored(floor) => now_us().max(floor.load(Ordering::Relaxed)),
-            Source::Manual(manual) => manual.wall_us.load(Ordering::Relaxed),
+            Source::Manual(manual) => {
+                manual.wall_us.load(Ordering::Relaxed).max(manual.floor_us.load(Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// Returns the time since a fixed moment, by a clock that setting the wall clock does not affect.
+    #[inline]
+    pub fn steady(&self) -> Duration {
+        match &self.0 {
+            Source::System | Source::Floored(_) => STEADY_ORIGIN.elapsed(),
+            Source::Manual(manual) => Duration::from_micros(manual.steady_us.load(Ordering::Relaxed).max(0) as u64),
         }
     }
 
@@ -95,10 +112,15 @@ impl Clock {
 
     /// Moves a manual clock forward by `ms`. A system clock can't be moved and stays as it is.
     pub fn advance_ms(&self, ms: i64) {
+        self.advance_us(ms.saturating_mul(1_000));
+    }
+
+    /// Moves a manual clock forward by `us` microseconds.
+    pub fn advance_us(&self, us: i64) {
         if let Source::Manual(manual) = &self.0 {
-            manual.steady_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
+            manual.steady_us.fetch_add(us, Ordering::Relaxed);
+            manual.wall_us.fetch_add(us, Ordering::Relaxed);
         }
-        self.set_wall_by_ms(ms);
     }
 
     /// Sets the wall time of a manual clock forward by `ms`, or back, as an administrator does: no time passes.

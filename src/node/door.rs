@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::error::NodeError;
 use super::facts::GroupFacts;
+use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::consensus::message::Round;
 use crate::consensus::output::{ChangeRefusal, Order};
@@ -64,13 +65,14 @@ pub(crate) struct News {
 pub(crate) struct Door {
     calls: Mutex<VecDeque<Call>>,
     news: Mutex<News>,
-    /// The end of the lease in nanoseconds since `begun`; 0 without one.
+    clock: Clock,
+    /// The end of the lease in nanoseconds of the steady clock; 0 without one.
     lease_until: AtomicU64,
-    /// The time as of which the data of a follower is complete, in nanoseconds since `begun`; 0 if it is not known.
+    /// The time as of which the data of a follower is complete, in nanoseconds of the steady clock; 0 if it is
+    /// not known.
     fresh_at: AtomicU64,
-    begun: Instant,
     facts: Mutex<Arc<GroupFacts>>,
-    /// When the engine was last ready to follow orders, in nanoseconds since `begun`.
+    /// When the engine was last ready to follow orders, in nanoseconds of the steady clock.
     looked_at: AtomicU64,
     wake_node: Arc<Notify>,
     wake_engine: Box<dyn Fn() + Send + Sync>,
@@ -78,15 +80,15 @@ pub(crate) struct Door {
 
 impl Door {
     /// Makes a door. `wake_engine` is called on the thread of the node when there is news; it should return at once.
-    pub(crate) fn new(wake_engine: Box<dyn Fn() + Send + Sync>) -> Door {
+    pub(crate) fn new(clock: Clock, wake_engine: Box<dyn Fn() + Send + Sync>) -> Door {
         Door {
             calls: Mutex::default(),
             news: Mutex::default(),
             lease_until: AtomicU64::new(0),
             fresh_at: AtomicU64::new(0),
-            begun: Instant::now(),
             facts: Mutex::default(),
-            looked_at: AtomicU64::new(0),
+            looked_at: AtomicU64::new(nanoseconds(clock.steady())),
+            clock,
             wake_node: Arc::default(),
             wake_engine,
         }
@@ -135,9 +137,9 @@ impl Door {
 
     // The node's side.
 
-    /// Returns the time since the door was made.
+    /// Returns the time of the steady clock, by which consensus measures.
     pub(super) fn now(&self) -> Duration {
-        self.begun.elapsed()
+        self.clock.steady()
     }
 
     /// Wakes the node.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::link::settings::{Contact, Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use super::thread::NodeSettings;
+use super::turns::Bounds;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
 use crate::log::directory::{Directory, DirectoryId};
@@ -63,11 +64,13 @@ pub(crate) fn open(
         security: Security::Plain,
         deadlines: Deadlines::default(),
         versions: Versions { protocol: PROTOCOL, log: one, effects: one },
-        keep_bytes: 0,
-        // What is older is read from the files.
-        memory_bytes: 1024,
-        engine_stuck_after: Duration::from_secs(10),
-        disk_stuck_after: Duration::from_secs(10),
+        bounds: Bounds {
+            keep_bytes: 0,
+            // What is older is read from the files.
+            memory_bytes: 1024,
+            engine_stuck_after: Duration::from_secs(10),
+            disk_stuck_after: Duration::from_secs(10),
+        },
         platform,
     };
     (settings, Arc::new(directory.expect("nobody else has it")))

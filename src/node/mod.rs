@@ -11,7 +11,8 @@ pub(crate) mod founding;
 pub(crate) mod link;
 #[cfg(test)]
 pub(crate) mod loopback;
+pub(crate) mod opening;
 #[cfg(test)]
 mod tests;
 pub(crate) mod thread;
-mod turns;
+pub(crate) mod turns;

@@ -19,28 +19,24 @@ use super::founding::Founding;
 use super::link::facts::PeerFacts;
 use super::link::settings::{Contact, Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
 use super::link::{Greeted, Links, Offer, Receiver};
-use super::turns::{Arrived, Turns};
+use super::opening;
+use super::turns::{Arrived, Bounds, Turns};
 use crate::base::clock::Clock;
 use crate::base::node_address::NodeAddress;
 use crate::base::rng::Rng;
-use crate::consensus::core::Core;
 use crate::consensus::fetch::{Fetch, Fetcher};
 use crate::consensus::limits::TICK;
 use crate::consensus::message::Message;
-use crate::consensus::output::{Refusal, Settings};
+use crate::consensus::output::Refusal;
 use crate::log::directory::Directory;
-use crate::log::error::LogError;
 use crate::log::platform::Platform;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{History, Home, Members};
-use crate::log::replicated::recovery::{EntryRecovery, newest_snapshot};
+use crate::log::replicated::recovery::newest_snapshot;
 use crate::log::replicated::types::{GroupId, NodeId};
 use crate::log::replicated::write::Recovered;
-use crate::log::snapshot::writer::{Begin, Sizes, remove_older};
-
-/// How long a leader that ends waits for another node to take over: it may lack a little of the log.
-const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+use crate::log::snapshot::writer::remove_older;
 
 /// Threads that look up names of hosts and read files for the node.
 const BLOCKING_THREADS_MAX: usize = 16;
@@ -68,14 +64,7 @@ pub(crate) struct NodeSettings {
     pub(crate) deadlines: Deadlines,
     /// Versions of the log and of the effects that this program understands.
     pub(crate) versions: Versions,
-    /// Bytes of log to keep for followers beyond the newest snapshot.
-    pub(crate) keep_bytes: u64,
-    /// Bytes of the newest entries to keep in memory for followers.
-    pub(crate) memory_bytes: u64,
-    /// A leader whose engine does nothing for this long hands leadership over.
-    pub(crate) engine_stuck_after: Duration,
-    /// A leader whose disk has not finished a write for this long hands leadership over.
-    pub(crate) disk_stuck_after: Duration,
+    pub(crate) bounds: Bounds,
     pub(crate) platform: Platform,
 }
 
@@ -229,7 +218,7 @@ async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>
     let node = Node { settings, directory, door, inbox, links, wake };
     node.set_peers(newest.as_ref().map(|mark| &mark.members));
     let (recovered, log) = match newest {
-        Some(mark) => node.open(node.read(mark)?)?,
+        Some(mark) => node.open(Some(mark))?,
         None if node.settings.founders.contains_key(&node.settings.node) => match node.meet_founders().await? {
             Met::All(members) => node.found(members)?,
             Met::Group => node.join()?,
@@ -263,20 +252,14 @@ impl Node<'_> {
         self.links.set_peers(&peers);
     }
 
-    /// Reads the log behind a snapshot.
-    fn read(&self, snapshot: Mark) -> Result<EntryRecovery, LogError> {
-        EntryRecovery::read(Arc::clone(&self.directory), snapshot)
+    /// Opens the log behind a snapshot.
+    fn open(&self, snapshot: Option<Mark>) -> Result<(Recovered, EntryLog), NodeError> {
+        opening::open(&self.directory, snapshot, &self.settings.platform, self.notify())
     }
 
-    /// Opens a log that was read.
-    fn open(&self, mut recovery: EntryRecovery) -> Result<(Recovered, EntryLog), NodeError> {
-        let recovered = recovery.take();
-        let (platform, wake) = (&self.settings.platform, Arc::clone(&self.wake));
-        let notify = Box::new(move || wake.notify_one());
-        let mut log = recovery.finish(platform.options, Arc::clone(&platform.clock), notify)?;
-        let failed = |error| NodeError::Thread { what: "the threads of the log", error };
-        log.start().map_err(failed)?;
-        Ok((recovered, log))
+    fn notify(&self) -> opening::Notify {
+        let wake = Arc::clone(&self.wake);
+        Box::new(move || wake.notify_one())
     }
 
     /// Opens an empty log, to which the group sends what it has once this node is a member.
@@ -285,33 +268,16 @@ impl Node<'_> {
             "this node has no data, and waits to be added to its group: `tidegate node add {}`",
             self.settings.node
         );
-        self.open(self.read(Mark::default())?)
+        self.open(None)
     }
 
     /// Begins the group with the other founders.
     fn found(&self, members: Members) -> Result<(Recovered, EntryLog), NodeError> {
-        let first = Mark::first(members);
-        // The log first: a snapshot without a log would look as if the log were lost.
-        let (mut recovered, log) = self.open(EntryRecovery::read_new(Arc::clone(&self.directory), first.clone())?)?;
-        let begin = Begin {
-            serial: Rng::from_entropy().next_u64().max(1),
-            time_ms: Clock::system().now_ms(),
-            sizes: Sizes::default(),
-            notify: Box::new(|| {}),
-        };
-        let time_ms = begin.time_ms;
-        let mut writer = log.snapshot(begin);
-        writer.finish_at(first.at, first.members, time_ms);
-        let done = loop {
-            if let Some(outcome) = writer.outcome() {
-                break outcome?;
-            }
-            writer.step();
-        };
-        recovered.snapshot = done.end.mark.unwrap_or_default();
-        let founders: Vec<String> = recovered.snapshot.members.all().map(|node| node.to_string()).collect();
+        let stamp = (Rng::from_entropy().next_u64(), Clock::system().now_ms());
+        let founded = opening::found(&self.directory, members, &self.settings.platform, self.notify(), stamp)?;
+        let founders: Vec<String> = founded.0.snapshot.members.all().map(|node| node.to_string()).collect();
         tracing::info!("the group is founded by the nodes {}", founders.join(", "));
-        Ok((recovered, log))
+        Ok(founded)
     }
 
     /// Waits until all founders are known, or a group that is there already.
@@ -345,26 +311,12 @@ impl Node<'_> {
 
     /// Takes turns until the node is told to stop.
     async fn serve(&self, recovered: Recovered, log: EntryLog, door: Arc<Door>) -> Result<(), NodeError> {
-        let snapshot = recovered.snapshot.clone();
-        let settings = Settings {
-            seed: Rng::from_entropy().next_u64(),
-            disk_stuck_after: self.settings.disk_stuck_after,
-            memory_bytes: self.settings.memory_bytes,
-        };
-        let core = Core::new(self.settings.node, recovered, settings, door.now())?;
         let log = Arc::new(log);
         let fetcher = Arc::<Mutex<Fetcher>>::default();
-        let mut turns = Turns::new(
-            core,
-            Arc::clone(&log),
-            door,
-            &snapshot,
-            self.settings.keep_bytes,
-            self.settings.engine_stuck_after,
-        );
+        let seed = Rng::from_entropy().next_u64();
+        let mut turns = Turns::new(self.settings.node, recovered, Arc::clone(&log), door, self.settings.bounds, seed)?;
         let mut members = Members::default();
         let mut refusals = BTreeMap::new();
-        let mut stop_at = None;
         let mut facts_at = Instant::now();
         let mut ticks = interval(TICK);
         // A lease counts on it that a node never makes up for ticks that it has missed.
@@ -408,12 +360,7 @@ impl Node<'_> {
                 facts_at = Instant::now() + FACTS_EVERY;
                 turns.make_known(self.facts(&turns));
             }
-            if done.stops {
-                stop_at = Some(Instant::now() + HAND_OVER_MAX);
-            }
-            if let Some(stop_at) = stop_at
-                && (Instant::now() >= stop_at || !turns.step_aside())
-            {
+            if turns.is_over() {
                 drop(log);
                 turns.close();
                 return Ok(());

@@ -13,25 +13,41 @@ use crate::base::lsn::Lsn;
 use crate::consensus::core::Core;
 use crate::consensus::fetch::{Fetch, Gone};
 use crate::consensus::message::{Body, Message};
-use crate::consensus::output::{Order, Output, Refusal, Unwanted};
+use crate::consensus::output::{Order, Output, Refusal, Settings, StartError, Unwanted};
 use crate::log::group_commit::State;
 use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Index, NodeId, Term};
+use crate::log::replicated::write::Recovered;
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 /// Bytes of blocks that the engine may be behind before no more are taken from the leader.
 const GIVEN_MAX_BYTES: usize = 256 * 1024 * 1024;
+
+/// How long a leader that ends waits for another node to take over: it may lack a little of the log.
+const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+
+/// The bounds that a node keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Bytes of log to keep for followers beyond the newest snapshot.
+    pub(crate) keep_bytes: u64,
+    /// Bytes of the newest entries to keep in memory for followers.
+    pub(crate) memory_bytes: u64,
+    /// A leader whose engine follows no orders for this long hands leadership over.
+    pub(crate) engine_stuck_after: Duration,
+    /// A leader whose disk has not finished a write for this long hands leadership over.
+    pub(crate) disk_stuck_after: Duration,
+}
 
 /// See the module's header.
 pub(crate) struct Turns {
     core: Core,
     log: Arc<EntryLog>,
     door: Arc<Door>,
-    /// Bytes of log to keep for followers beyond the newest snapshot.
-    keep_bytes: u64,
+    bounds: Bounds,
     /// The last entry that a snapshot of this node covers.
     covered: Index,
     /// The newest snapshot of another node, until the log and the engine have it.
@@ -43,10 +59,10 @@ pub(crate) struct Turns {
     given_bytes: usize,
     /// The leader that the engine was told of, and its term.
     leader: Option<(NodeId, Term)>,
-    /// A leader whose engine looks for no news for this long hands leadership over.
-    engine_stuck_after: Duration,
     /// The core was told that the engine is stuck.
     is_stuck: bool,
+    /// The engine has asked for the end, which waits no longer than until then.
+    end_by: Option<Duration>,
 }
 
 /// A snapshot that takes the place of everything.
@@ -79,34 +95,35 @@ pub(crate) struct Done {
     pub(crate) outdated: Option<Lsn>,
     /// Messages that were refused, each with the node that sent it.
     pub(crate) refused: Vec<(NodeId, Refusal)>,
-    /// The engine has asked for the end.
-    pub(crate) stops: bool,
 }
 
 impl Turns {
-    /// Continues with a core whose newest snapshot is `snapshot`, and with its log.
+    /// Continues with what was recovered, and with its log. `seed` decides the random parts of election timeouts.
     pub(crate) fn new(
-        core: Core,
+        node: NodeId,
+        recovered: Recovered,
         log: Arc<EntryLog>,
         door: Arc<Door>,
-        snapshot: &Mark,
-        keep_bytes: u64,
-        engine_stuck_after: Duration,
-    ) -> Turns {
-        Turns {
+        bounds: Bounds,
+        seed: u64,
+    ) -> Result<Turns, StartError> {
+        let Bounds { disk_stuck_after, memory_bytes, .. } = bounds;
+        let covered = recovered.snapshot.at.index;
+        let core = Core::new(node, recovered, Settings { seed, disk_stuck_after, memory_bytes }, door.now())?;
+        Ok(Turns {
             core,
             log,
             door,
-            keep_bytes,
-            covered: snapshot.at.index,
+            bounds,
+            covered,
             installing: None,
             handled: 0,
             given: VecDeque::new(),
             given_bytes: 0,
             leader: None,
-            engine_stuck_after,
             is_stuck: false,
-        }
+            end_by: None,
+        })
     }
 
     /// Returns the members of the group, as this node knows them.
@@ -176,7 +193,7 @@ impl Turns {
             }
         }
         for call in self.door.take_calls() {
-            done.stops |= self.take_call(call, now);
+            self.take_call(call, now);
         }
         self.watch_engine();
         self.core.time(self.door.now());
@@ -188,8 +205,7 @@ impl Turns {
         }
     }
 
-    /// Returns whether the call asks for the end.
-    fn take_call(&mut self, call: Call, now: Duration) -> bool {
+    fn take_call(&mut self, call: Call, now: Duration) {
         match call {
             Call::Propose(block) => self.core.propose(block),
             Call::Handled(number) => {
@@ -204,9 +220,8 @@ impl Turns {
             Call::SnapshotMade(mark) => self.keep(mark),
             Call::Transfer(to, answer) => answer(self.core.transfer(to)),
             Call::Change(term, change, answer) => answer(self.core.change(term, change)),
-            Call::Stop => return true,
+            Call::Stop => self.end_by = Some(now + HAND_OVER_MAX),
         }
-        false
     }
 
     /// Whether a message brings entries while the engine is far behind with those before. They are dropped as if the
@@ -219,7 +234,7 @@ impl Turns {
     /// Looks whether the engine still follows orders. Heartbeats go on while a script runs for seconds, but not for
     /// ever.
     fn watch_engine(&mut self) {
-        if self.door.engine_is_away_for() >= self.engine_stuck_after {
+        if self.door.engine_is_away_for() >= self.bounds.engine_stuck_after {
             self.is_stuck = true;
             self.core.engine_is_stuck();
         } else if std::mem::take(&mut self.is_stuck) {
@@ -231,7 +246,7 @@ impl Turns {
     fn keep(&mut self, mark: Mark) {
         self.covered = mark.at.index;
         self.core.snapshot_made(mark);
-        self.log.retire(self.covered, self.core.wanted(), self.keep_bytes);
+        self.log.retire(self.covered, self.core.wanted(), self.bounds.keep_bytes);
         if let Some(index) = self.log.begins_behind() {
             self.core.cut(index);
         }
@@ -292,10 +307,14 @@ impl Turns {
         self.installing.take_if(is_done).map(|of| of.lsn)
     }
 
-    /// Hands leadership over before the end, if this node has it. Returns whether that takes a while.
-    pub(crate) fn step_aside(&mut self) -> bool {
+    /// Whether the engine has asked for the end, and nothing is left to do before it. A leader hands over first.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let Some(end_by) = self.end_by else { return false };
+        if self.door.now() >= end_by {
+            return true;
+        }
         self.core.step_aside();
-        self.core.leads()
+        !self.core.leads()
     }
 
     /// Ends the log cleanly.

@@ -115,7 +115,7 @@ impl Persistence {
         let Some(directory) = self.saving.directory()? else { return Ok(false) };
         let wake = Arc::clone(&self.saving.wake);
         let begin = Begin {
-            serial: Rng::from_entropy().next_u64(),
+            serial: self.saving.rng.next_u64(),
             time_ms: env.clock.now_ms(),
             sizes: Sizes::default(),
             notify: Box::new(move || wake()),

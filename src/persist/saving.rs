@@ -29,6 +29,7 @@ use super::snapshot_stream::SnapshotStream;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
 use crate::log::block::unit_head;
@@ -101,6 +102,8 @@ pub(crate) enum Home {
 pub struct Saving {
     pub(crate) home: Home,
     pub(crate) platform: Platform,
+    /// Draws the serial numbers of snapshots.
+    pub(crate) rng: Rng,
     /// Without a journal: the last unit that the directory knows of.
     pub(crate) last: Lsn,
     pub(crate) run: Option<Run>,
@@ -275,6 +278,7 @@ impl Saving {
         Saving {
             home: Home::None,
             platform: Platform::default(),
+            rng: Rng::from_entropy(),
             last: Lsn::NONE,
             run: None,
             scheduled: [false; 2],

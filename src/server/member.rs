@@ -20,6 +20,7 @@ use crate::node::door::Door;
 use crate::node::error::NodeError;
 use crate::node::link::settings::{Contact, Deadlines, PROTOCOL, Security, VersionRange, Versions};
 use crate::node::thread::{NodeSettings, NodeThread};
+use crate::node::turns::Bounds;
 use crate::persist::limits::DISK_STUCK_AFTER;
 use crate::persist::tail::EFFECTS_FORMAT;
 
@@ -76,13 +77,14 @@ pub(super) fn begin(
 ) -> Result<Following, MemberError> {
     let platform = engine.server.persistence.saving.platform.clone();
     let settings = settings(&engine.server.config, node, platform.clone())?;
+    let clock = engine.server.time.clock.clone();
     let mut random = Rng::from_entropy();
     let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
     let owner = Owner::Node { group: settings.group, node };
     let directory = Directory::open_as(owner, platform.disk, path, DirectoryId::new(id.to_be_bytes()));
-    let (directory, door) = (Arc::new(directory.map_err(NodeError::from)?), Arc::new(Door::new(wake)));
+    let (directory, door) = (Arc::new(directory.map_err(NodeError::from)?), Arc::new(Door::new(clock, wake)));
     let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door))?;
-    Ok(Following::begin(engine, directory, door, thread))
+    Ok(Following::begin(engine, directory, door, Some(thread)))
 }
 
 fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSettings, MemberError> {
@@ -106,10 +108,12 @@ fn settings(config: &Config, node: NodeId, platform: Platform) -> Result<NodeSet
         security: security(config)?,
         deadlines: Deadlines::default(),
         versions: Versions { protocol: PROTOCOL, log: LOG_FORMATS, effects: one },
-        keep_bytes: config.replication_log_keep,
-        memory_bytes: MEMORY_BYTES,
-        engine_stuck_after: Duration::from_millis(config.stuck_leader_timeout_ms),
-        disk_stuck_after: DISK_STUCK_AFTER,
+        bounds: Bounds {
+            keep_bytes: config.replication_log_keep,
+            memory_bytes: MEMORY_BYTES,
+            engine_stuck_after: Duration::from_millis(config.stuck_leader_timeout_ms),
+            disk_stuck_after: DISK_STUCK_AFTER,
+        },
         platform: Platform { options: Options { policy: SyncPolicy::Always, ..platform.options }, ..platform },
     })
 }

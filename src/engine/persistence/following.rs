@@ -44,15 +44,15 @@ pub(crate) struct Following {
     directory: Arc<Directory>,
     /// The data that is being loaded, and the entry that it ends at.
     loading: Option<(Loading, Position)>,
-    /// When the data is loaded again if the fate of what was executed is still unknown.
-    resolve_at: Option<Instant>,
+    /// When the data is loaded again if the fate of what was executed is still unknown, by the steady clock.
+    resolve_at: Option<Duration>,
     /// The last order that was followed, and the last one that the node was told of.
     followed: u64,
     told: u64,
     /// An order could not be followed. The server ends; until then, nothing is followed any more.
     has_failed: bool,
-    /// Ends with this.
-    _node: NodeThread,
+    /// Ends with this. A simulation of nodes has no threads.
+    _node: Option<NodeThread>,
 }
 
 impl Following {
@@ -61,13 +61,14 @@ impl Following {
         engine: &mut Engine,
         directory: Arc<Directory>,
         door: Arc<Door>,
-        node: NodeThread,
+        node: Option<NodeThread>,
     ) -> Following {
         let group = Keeper::Group(Box::new(GroupLog::new(door)));
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
-        Following { directory, loading: None, resolve_at: None, followed: 0, told: 0, has_failed: false, _node: node }
+        let (loading, resolve_at, followed, told, has_failed) = Default::default();
+        Following { directory, loading, resolve_at, followed, told, has_failed, _node: node }
     }
 
     /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
@@ -123,7 +124,7 @@ impl Following {
                 engine.server.time.clock.not_before(engine.ks.now_ms());
                 self.show(engine);
             }
-            if self.resolve_at.is_some_and(|at| at <= Instant::now()) {
+            if self.resolve_at.is_some_and(|at| at <= engine.server.time.clock.steady()) {
                 let at = engine.group().map_or(Position::default(), |group| group.position());
                 self.load(engine, at)?;
                 continue;
@@ -179,7 +180,7 @@ impl Following {
         let is_ahead = engine.group().is_some_and(|group| group.is_ahead() && !group.leads());
         self.resolve_at = match self.resolve_at {
             _ if !is_ahead => None,
-            None => Some(Instant::now() + RESOLVE_MAX),
+            None => Some(engine.server.time.clock.steady() + RESOLVE_MAX),
             known => known,
         };
         self.show(engine);
@@ -261,7 +262,8 @@ impl Engine {
     /// Drops all keys, scripts and libraries.
     fn drop_data(&mut self) -> Result<(), RecoveryError> {
         let (config, clock) = (self.server.config.clone(), self.server.time.clock.clone());
-        let empty = Engine::new(config, self.server.table, clock, Rng::from_entropy());
+        let rng = Rng::seeded(self.ks.rng.next_u64());
+        let empty = Engine::new(config, self.server.table, clock, rng);
         let empty = empty.map_err(|error| RecoveryError::Unsaved(error.to_string()))?;
         // Their watches, caches and waiting calls are about keys that are gone.
         self.disconnect_all();

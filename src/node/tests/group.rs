@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::node;
+use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::consensus::message::Round;
@@ -190,8 +191,8 @@ impl Group {
         let founders = (1..=self.founders).map(|number| (node(number), self.hosts.address(number))).collect();
         let address = self.hosts.address(number);
         let (mut settings, directory) = loopback::open(node(number), address, founders, &self.directory(number));
-        settings.engine_stuck_after = Duration::from_secs(3);
-        let door = Arc::new(Door::new(Box::new(|| {})));
+        settings.bounds.engine_stuck_after = Duration::from_secs(3);
+        let door = Arc::new(Door::new(Clock::system(), Box::new(|| {})));
         let engine = Engine::load(Arc::clone(&directory), &Mark::default());
         let thread = NodeThread::start(settings, directory, Arc::clone(&door)).unwrap();
         let server = Server { _thread: thread, door, engine, failure: None };

@@ -83,11 +83,11 @@ impl Group {
         let path = self.folder.path().join(number.to_string());
         let address = self.addresses[&node(number)].clone();
         let (settings, directory) = loopback::open(node(number), address, self.addresses.clone(), &path);
-        let door = Arc::new(Door::new(Box::new(|| {})));
+        let door = Arc::new(Door::new(Clock::system(), Box::new(|| {})));
         let mut engine =
             Engine::new(Config::default(), command::table(), Clock::of_node(), Rng::seeded(number)).expect("memory");
         let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door)).expect("a thread");
-        let following = Following::begin(&mut engine, directory, door, thread);
+        let following = Following::begin(&mut engine, directory, door, Some(thread));
         let client = engine.server.open_session(Peer::default());
         let server = Server { engine, following, client };
         assert!(self.servers.insert(number, server).is_none());
