@@ -8,7 +8,7 @@ use crate::engine::run::scripting;
 use crate::engine::run::scripting::Callee;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::programs::running::ScriptKind;
-use crate::script::store::{ScriptOrigin, parse_sha1};
+use crate::script::store::{ScriptOrigin, parse_sha1, sha1_hex};
 use crate::session::DebugMode;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -22,9 +22,22 @@ fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
-    let sha = ctx.server.programs.scripts.add(ctx.ks, body, ScriptOrigin::Eval)?;
+    with_script(ctx, body, |ctx, script| scripting::run(ctx, script, keys, args, command, None))
+}
+
+/// Caches a script, and runs it. The cache of a group is part of its data, so a node that does not lead forgets a
+/// script that is not in it.
+fn with_script(ctx: &mut Ctx<'_>, body: &[u8], run: impl FnOnce(&mut Ctx<'_>, Callee<'_>) -> Done) -> Done {
+    let sha = sha1_hex(body);
+    if ctx.server.persistence.keeps_no_scripts() && !ctx.server.programs.scripts.has(&sha) {
+        let (flags, program) = ctx.server.programs.scripts.compile(body)?;
+        let done = run(ctx, Callee::of_script(&sha, flags, program));
+        ctx.server.programs.scripts.forget(program);
+        return done;
+    }
+    ctx.server.programs.scripts.add(ctx.ks, body, ScriptOrigin::Eval)?;
     let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
-    scripting::run(ctx, script, keys, args, command, None)
+    run(ctx, script)
 }
 
 /// EVAL as a debugging session, which SCRIPT DEBUG has switched on.
@@ -40,9 +53,9 @@ fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         let command = args.argv();
         let body = args.bytes()?;
         let (keys, args) = keys_and_args(args)?;
-        let sha = ctx.server.programs.scripts.add(ctx.ks, body, ScriptOrigin::Eval)?;
-        let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
-        scripting::run(ctx, script, keys, args, command, Some((conversation, body)))
+        with_script(ctx, body, |ctx, script| {
+            scripting::run(ctx, script, keys, args, command, Some((conversation, body)))
+        })
     })
 }
 

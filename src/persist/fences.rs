@@ -51,6 +51,11 @@ impl Persistence {
         self.journal.as_ref().and_then(Journal::local)
     }
 
+    /// Whether scripts that clients run must not become part of the data: this is a node that does not lead its group.
+    pub(crate) fn keeps_no_scripts(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_follower)
+    }
+
     /// Returns the bytes that were written to the journal since the start, or in a group, to its log.
     pub(super) fn log_written_bytes(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| match &journal.keeper {

@@ -40,7 +40,12 @@ impl<'a> Callee<'a> {
     /// Returns the script called `sha` and counts it as used now.
     pub(crate) fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
         let Some(&Script { flags, program, .. }) = scripts.store.use_script(sha) else { return Err(NO_SCRIPT) };
-        Ok(Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags })
+        Ok(Callee::of_script(sha, flags, program))
+    }
+
+    /// Returns the callee of a script that was compiled.
+    pub(crate) fn of_script(sha: &'a Sha1Hex, flags: ScriptFlags, program: Handle) -> Callee<'a> {
+        Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags }
     }
 
     /// Returns the callee of this function.

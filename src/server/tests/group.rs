@@ -364,6 +364,20 @@ fn keys_expire_on_the_leader_only() {
     group.until("the leader's word has come", |group| group.at(other).engine.ks.db(0).is_empty());
 }
 
+/// The leader records which scripts its cache drops, and a node that lacked one of them could not follow.
+#[test]
+fn a_script_that_only_a_follower_has_run_is_not_in_its_cache() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let other = group.others(leader)[0];
+    assert_eq!(group.line(other, "EVAL return{1,2} 0").as_deref(), Some("*2\\r\\n:1\\r\\n:2\\r\\n"));
+    let sha = "61799eb222cf8fbe0faaff0e94d0d030ac02371f";
+    let exists = format!("SCRIPT EXISTS {sha}");
+    assert_eq!(group.line(other, &exists).as_deref(), Some("*1\\r\\n:0\\r\\n"));
+    assert_eq!(group.line(leader, "EVAL return{1,2} 0").as_deref(), Some("*2\\r\\n:1\\r\\n:2\\r\\n"));
+    group.until_all_say(&exists, "*1\\r\\n:1\\r\\n");
+}
+
 #[test]
 fn what_was_executed_and_never_proposed_is_forgotten_with_its_reign() {
     let mut group = Group::new();
