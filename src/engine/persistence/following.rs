@@ -272,6 +272,7 @@ impl Engine {
         self.ks.take_over(empty.ks);
         // Replies need not wait for units that are forgotten.
         self.ks.forget_in_flight();
+        self.ks.forget_tokens();
         self.server.programs.scripts.take_over(empty.server.programs.scripts);
         // Scripts are counted by their places in a Lua state that is gone.
         self.server.meters.stats.scripts.reset();

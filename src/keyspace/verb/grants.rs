@@ -34,6 +34,12 @@ impl Keyspace {
         self.last_token
     }
 
+    /// Forgets which tokens were issued: the data that is loaded next says it. Nobody was shown tokens of changes that
+    /// are forgotten.
+    pub(crate) fn forget_tokens(&mut self) {
+        (self.last_token, self.given_token) = (0, 0);
+    }
+
     /// The last fencing token that this server issued. Tokens above it, up to [`last_token`](Self::last_token), come
     /// from another server.
     pub(in crate::keyspace) fn given_token(&self) -> u64 {
