@@ -41,7 +41,8 @@ impl Persistence {
     /// Moves the snapshot on by a slice, or begins the next one. Returns whether there is more to do at once.
     pub(crate) fn save_slice(&mut self, ks: &Keyspace, env: &Env<'_>) -> bool {
         let Some(run) = &mut self.saving.run else {
-            let next = self.saving.take_scheduled();
+            // What is loaded is shown to no snapshot.
+            let next = if self.loading.is_none() { self.saving.take_scheduled() } else { None };
             if let Some(purpose) = next {
                 self.saving.begin(purpose, env.clock.steady_ms());
             }

@@ -209,6 +209,8 @@ impl Following {
         let is_loading = !self.is_settled();
         if is_loading != engine.server.persistence.loading.is_some() {
             engine.server.set_loading(is_loading.then(nothing_yet));
+            // A snapshot may have been scheduled meanwhile.
+            (engine.server.persistence.saving.wake)();
         }
     }
 }
