@@ -271,13 +271,12 @@ impl Turns {
         done.messages = messages;
         done.streams = streams;
         done.fetches = fetches;
-        for write in writes {
+        for write in &writes {
             if let Some(mark) = &write.install {
                 let loads = |order: &Order| matches!(order, Order::Load(loaded) if loaded == mark);
                 let order = orders.iter().rfind(|(_, order)| loads(order)).map_or(u64::MAX, |(number, _)| *number);
                 self.installing = Some(Installing { lsn: mark.at.link.lsn, write: write.number, order });
             }
-            self.log.write(write);
         }
         for (number, order) in &orders {
             if let Order::Apply { block, .. } = order {
@@ -296,6 +295,8 @@ impl Turns {
                 news.leader = leader.or(news.leader);
             });
         }
+        // Whoever reads files that a snapshot has replaced knows the order that loads the snapshot.
+        writes.into_iter().for_each(|write| self.log.write(write));
     }
 
     /// Returns the Lsn of a snapshot of another node once this node needs no older one. Until the log begins behind it,

@@ -246,9 +246,11 @@ impl GroupLog {
         self.door.engine_is_here();
     }
 
-    /// Whether an order to load other data is waiting.
-    pub(crate) fn will_load(&self) -> bool {
-        self.orders.iter().any(|(_, order)| matches!(order, Order::Load(_)))
+    /// Passes over the orders before the last one that loads other data. Returns whether there is such an order.
+    pub(crate) fn pass_over_to_load(&mut self) -> bool {
+        let at = self.orders.iter().rposition(|(_, order)| matches!(order, Order::Load(_)));
+        drop(self.orders.drain(..at.unwrap_or(0)));
+        at.is_some()
     }
 
     /// Takes the next order. The engine must follow it, and then say that it is [handled](Self::handled).

@@ -22,7 +22,7 @@
 //! # The contract with the disk and the network
 //!
 //! The caller takes an [`Output`] after each input, and does what it says: first it makes `lease_until` known to the
-//! engine, then it sends the messages, starts the writes, and passes the orders on. Writes may take their time but
+//! engine, then it sends the messages, passes the orders on, and starts the writes. Writes may take their time but
 //! happen in order, and [`persisted`](Core::persisted) says how far they are durable. Messages that depend on a write
 //! appear only after that.
 //!

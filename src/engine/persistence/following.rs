@@ -44,6 +44,8 @@ pub(crate) struct Following {
     directory: Arc<Directory>,
     /// The data that is being loaded, and the entry that it ends at.
     loading: Option<(Loading, Position)>,
+    /// A load was given up, and the next order loads other data.
+    will_load: bool,
     /// When the data is loaded again if the fate of what was executed is still unknown, by the steady clock.
     resolve_at: Option<Duration>,
     /// The last order that was followed, and the last one that the node was told of.
@@ -67,8 +69,8 @@ impl Following {
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
-        let (loading, resolve_at, followed, told, has_failed) = Default::default();
-        Following { directory, loading, resolve_at, followed, told, has_failed, _node: node }
+        let (loading, will_load, resolve_at, followed, told, has_failed) = Default::default();
+        Following { directory, loading, will_load, resolve_at, followed, told, has_failed, _node: node }
     }
 
     /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
@@ -116,9 +118,11 @@ impl Following {
                         self.loading = Some((loading, at));
                         return Ok(true);
                     }
-                    // A newer snapshot has taken the place of the files that were being read, and is loaded next.
-                    Err(_) if engine.group().is_some_and(|group| group.will_load()) => continue,
-                    loaded => loaded.map(drop)?,
+                    Ok(_) => {}
+                    Err(error) => {
+                        self.give_up_load(engine, error)?;
+                        continue;
+                    }
                 }
                 loading.finish_for_group(engine, at.link.lsn);
                 engine.server.time.clock.not_before(engine.ks.now_ms());
@@ -192,16 +196,31 @@ impl Following {
         if let Some(journal) = &mut engine.server.persistence.journal {
             journal.loaded(at);
         }
-        self.resolve_at = None;
-        let restore = Restore::open_until(Arc::clone(&self.directory), at.link.lsn)?;
-        self.loading = Some((Loading::begin_from(engine, restore)?, at));
+        (self.resolve_at, self.will_load) = (None, false);
+        let restore = Restore::open_until(Arc::clone(&self.directory), at.link.lsn);
+        match restore.map_err(RecoveryError::from).and_then(|restore| Loading::begin_from(engine, restore)) {
+            Ok(loading) => {
+                self.loading = Some((loading, at));
+                self.show(engine);
+                Ok(())
+            }
+            Err(error) => self.give_up_load(engine, error),
+        }
+    }
+
+    /// Gives up a load that has failed. That is no fault if a newer snapshot has taken the place of the files: it is
+    /// loaded next, and the orders before it would find no data.
+    fn give_up_load(&mut self, engine: &mut Engine, error: RecoveryError) -> Result<(), RecoveryError> {
+        // The order may have come just now.
+        engine.server.follow_journal();
+        self.will_load = engine.group().is_some_and(GroupLog::pass_over_to_load);
         self.show(engine);
-        Ok(())
+        if self.will_load { Ok(()) } else { Err(error) }
     }
 
     /// Whether the data is what the group has committed, apart from the blocks of an open reign.
     fn is_settled(&self) -> bool {
-        self.loading.is_none() && self.resolve_at.is_none()
+        self.loading.is_none() && self.resolve_at.is_none() && !self.will_load
     }
 
     /// Lets clients in only while the data is settled.
