@@ -68,6 +68,16 @@ pub enum Bug {
     GoneIsForgotten,
     /// Consensus: a node that has lost its disk keeps its number.
     WipedNodeKeepsId,
+    /// Group: a start reads the first block behind its snapshot whether the snapshot has it or not.
+    FirstBlockTwice,
+    /// Group: a deposed engine takes what it has executed and not proposed for committed.
+    KeepsUnproposed,
+    /// Group: a snapshot is complete before the group has committed all of it.
+    SnapshotBeforeCommit,
+    /// Group: a node that does not lead keeps the scripts that its clients run.
+    FollowerKeepsScripts,
+    /// Group: the fencing tokens of changes that are forgotten stay.
+    KeepsTokens,
 }
 
 #[cfg(not(test))]

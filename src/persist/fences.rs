@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::keyspace::Keyspace;
 use crate::log::group_commit::{Commit, Log, State};
 use crate::log::limits::LOG_FULL_RETRY;
+use crate::log::planted::{self, Bug};
 use crate::persist::limits::LOG_SYNC_RETRY;
 use crate::spec::error::Error;
 use crate::spec::{Flags, Group};
@@ -53,7 +54,7 @@ impl Persistence {
 
     /// Whether scripts that clients run must not become part of the data: this is a node that does not lead its group.
     pub(crate) fn keeps_no_scripts(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_follower)
+        self.journal.as_ref().is_some_and(Journal::is_follower) && !planted::is(Bug::FollowerKeepsScripts)
     }
 
     /// Returns the bytes that were written to the journal since the start, or in a group, to its log.

@@ -18,6 +18,7 @@ use crate::base::node_address::NodeAddress;
 use crate::consensus::message::Round;
 use crate::consensus::output::{ChangeRefusal, Order, Why};
 use crate::log::block::HEAD_BYTES;
+use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{MemberChange, Members};
@@ -128,12 +129,21 @@ impl GroupLog {
     /// Returns the last unit that is committed.
     #[inline]
     pub(super) fn committed(&self) -> Lsn {
-        self.committed
+        match self.reign {
+            Some((_, executed)) if planted::is(Bug::ReplyBeforeCommit) => executed.lsn,
+            _ => self.committed,
+        }
     }
 
     /// Whether this node leads, as far as the engine knows.
     pub(crate) fn leads(&self) -> bool {
         self.reign.is_some()
+    }
+
+    /// Returns the open reign.
+    #[cfg(test)]
+    pub(crate) fn reign(&self) -> Option<Term> {
+        self.reign.map(|(term, _)| term)
     }
 
     /// Whether the group is so far behind that no more changes are taken.
@@ -402,7 +412,7 @@ impl GroupLog {
 
     fn find_awaited(&mut self) {
         if let Some((lsn, found @ None)) = &mut self.awaited
-            && *lsn == self.position.link.lsn
+            && (*lsn == self.position.link.lsn || planted::is(Bug::SnapshotBeforeCommit))
         {
             *found = Some((self.position, self.members.clone()));
         }

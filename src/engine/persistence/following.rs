@@ -22,6 +22,7 @@ use crate::keyspace::Misfit;
 use crate::keyspace::effect::EffectReader;
 use crate::log::block::HEAD_BYTES;
 use crate::log::directory::Directory;
+use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
 use crate::log::replicated::types::{Position, Term};
 use crate::log::restore::Restore;
@@ -51,6 +52,8 @@ pub(crate) struct Following {
     /// The last order that was followed, and the last one that the node was told of.
     followed: u64,
     told: u64,
+    /// Bytes of data to take between other work.
+    slice_bytes: usize,
     /// An order could not be followed. The server ends; until then, nothing is followed any more.
     has_failed: bool,
     /// Ends with this. A simulation of nodes has no threads.
@@ -70,7 +73,14 @@ impl Following {
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
         let (loading, will_load, resolve_at, followed, told, has_failed) = Default::default();
-        Following { directory, loading, will_load, resolve_at, followed, told, has_failed, _node: node }
+        let slice_bytes = RECOVERY_SLICE_BYTES;
+        Following { directory, loading, will_load, resolve_at, followed, told, slice_bytes, has_failed, _node: node }
+    }
+
+    /// Makes the slices smaller than they are on a server.
+    #[cfg(test)]
+    pub(crate) fn set_slice_bytes(&mut self, bytes: usize) {
+        self.slice_bytes = bytes;
     }
 
     /// Follows the orders that the node has given so far, a slice of them. Returns whether there are more.
@@ -111,9 +121,9 @@ impl Following {
 
     fn follow_orders(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         let mut bytes = 0;
-        while bytes < RECOVERY_SLICE_BYTES {
+        while bytes < self.slice_bytes {
             if let Some((mut loading, at)) = self.loading.take() {
-                match loading.step(engine, RECOVERY_SLICE_BYTES) {
+                match loading.step(engine, self.slice_bytes) {
                     Ok(progress) if !progress.is_complete => {
                         self.loading = Some((loading, at));
                         return Ok(true);
@@ -174,6 +184,7 @@ impl Following {
             Given::Own => self.settle(engine),
             Given::New => engine.apply_block(block)?,
             // The block is on this node's disk, too, so it is loaded together with those before it.
+            Given::Fork if planted::is(Bug::NoReload) => self.settle(engine),
             Given::Fork => self.load(engine, at)?,
         }
         Ok(())
@@ -251,7 +262,9 @@ impl Engine {
         tracing::warn!("this node does not lead its group any more, in term {term}: {why}");
         self.server.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
         // Nobody takes these units any more. But they are executed, so they count as the others that may be lost.
-        self.server.persistence.hand_over_tail();
+        if !planted::is(Bug::KeepsUnproposed) {
+            self.server.persistence.hand_over_tail();
+        }
         if let Some(group) = self.group() {
             group.deposed(why);
         }
@@ -293,7 +306,9 @@ impl Engine {
         self.ks.take_over(empty.ks);
         // Replies need not wait for units that are forgotten.
         self.ks.forget_in_flight();
-        self.ks.forget_tokens();
+        if !planted::is(Bug::KeepsTokens) {
+            self.ks.forget_tokens();
+        }
         self.server.programs.scripts.take_over(empty.server.programs.scripts);
         // Scripts are counted by their places in a Lua state that is gone.
         self.server.meters.stats.scripts.reset();

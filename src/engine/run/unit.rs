@@ -15,6 +15,7 @@ use crate::engine::state::{Delivery, Engine, Origin, ServerState};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, LEASE_MAX_MS};
 use crate::keyspace::{DbIndex, Keyspace, Misfit, UnitMode};
+use crate::log::planted::{self, Bug};
 use crate::meters::latency::Event;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
@@ -343,6 +344,7 @@ impl Engine {
         let is_held_up = self.server.persistence.is_unlogged(&self.server.config)
             || self.server.persistence.loading.is_some()
             || self.server.clients.pause.is_on();
+        let is_held_up = is_held_up && !planted::is(Bug::FollowerExpires);
         if !self.server.switches.active_expire || is_held_up {
             return false;
         }

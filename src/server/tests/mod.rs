@@ -1,6 +1,7 @@
 //! The whole server without sockets and without threads.
 
 mod group;
+mod group_simulation;
 mod imported;
 mod loading;
 mod logged;

@@ -40,7 +40,7 @@ use crate::script::without_alarm;
 use crate::value::Layout;
 
 mod life;
-mod requests;
+pub(super) mod requests;
 
 use life::Life;
 use requests::{Kinds, What};
@@ -113,13 +113,13 @@ reached! {
 }
 
 /// The data: for each key of each database the effects that make it, and likewise for data kept beside the keys.
-type State = BTreeMap<(u16, Vec<u8>), Vec<u8>>;
+pub(super) type State = BTreeMap<(u16, Vec<u8>), Vec<u8>>;
 
 /// The database number under which scripts and libraries are in a [`State`].
 const BESIDE: u16 = u16::MAX;
 
 /// The data of an engine.
-fn state_of(engine: &mut Engine) -> State {
+pub(super) fn state_of(engine: &mut Engine) -> State {
     let mut state = State::new();
     let (ks, scripts) = (&mut engine.ks, &engine.server.programs.scripts);
     let mut stream = SnapshotStream::begin(ks);
@@ -335,7 +335,7 @@ impl World {
 }
 
 /// The first key in which two states differ.
-fn difference(expected: &State, found: &State) -> String {
+pub(super) fn difference(expected: &State, found: &State) -> String {
     let keys = expected.keys().chain(found.keys());
     let differs = |key: &&(u16, Vec<u8>)| expected.get(*key) != found.get(*key);
     let text = |bytes: Option<&Vec<u8>>| bytes.map_or("nothing".to_owned(), |bytes| bytes.escape_ascii().to_string());

@@ -3,15 +3,15 @@
 use crate::base::rng::Rng;
 
 /// One request: a command, or a pipeline whose last command completes it.
-pub(super) struct Request {
-    pub(super) commands: Vec<Vec<String>>,
-    pub(super) shows: Shows,
-    pub(super) what: What,
+pub(in super::super) struct Request {
+    pub(in super::super) commands: Vec<Vec<String>>,
+    pub(in super::super) shows: Shows,
+    pub(in super::super) what: What,
 }
 
 /// The data that a successful reply shows, besides the request's own changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shows {
+pub(in super::super) enum Shows {
     Nothing,
     Key(&'static str),
     Library,
@@ -21,7 +21,7 @@ pub(super) enum Shows {
 
 /// The sort of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum What {
+pub(in super::super) enum What {
     Plain,
     Transaction {
         /// Whether the transaction watches a key.
@@ -71,13 +71,13 @@ const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUN
 
 /// The requests in use, as the number of kinds.
 #[derive(Clone, Copy)]
-pub(super) enum Kinds {
+pub(in super::super) enum Kinds {
     WithoutDelays = 104,
     All = 110,
 }
 
 /// A random request; each `number` is given once.
-pub(super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
+pub(in super::super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
     let long = if rng.below(8) == 0 { rng.below(3_000) as usize } else { 0 };
     let value = format!("{number}{}", "x".repeat(long));
     let n = number.to_string();
@@ -194,7 +194,7 @@ fn transaction(n: &str, watches: bool) -> Request {
 }
 
 /// Encodes a pipeline as a client sends it.
-pub(super) fn encode(commands: &[Vec<String>]) -> Vec<u8> {
+pub(in super::super) fn encode(commands: &[Vec<String>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for words in commands {
         bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
