@@ -68,6 +68,8 @@ pub(crate) struct Door {
     clock: Clock,
     /// The end of the lease in nanoseconds of the steady clock; 0 without one.
     lease_until: AtomicU64,
+    /// The term of the open reign; 0 without one.
+    reign: AtomicU64,
     /// The time as of which the data of a follower is complete, in nanoseconds of the steady clock; 0 if it is
     /// not known.
     fresh_at: AtomicU64,
@@ -85,6 +87,7 @@ impl Door {
             calls: Mutex::default(),
             news: Mutex::default(),
             lease_until: AtomicU64::new(0),
+            reign: AtomicU64::new(0),
             fresh_at: AtomicU64::new(0),
             facts: Mutex::default(),
             looked_at: AtomicU64::new(nanoseconds(clock.steady())),
@@ -124,6 +127,12 @@ impl Door {
         if until == 0 { Duration::ZERO } else { Duration::from_nanos(until).saturating_sub(self.now()) }
     }
 
+    /// Whether the reign of this term is open. An engine that has no time to follow orders learns from it that it leads
+    /// no more.
+    pub(crate) fn is_open(&self, term: Term) -> bool {
+        self.reign.load(Ordering::Acquire) == term.0
+    }
+
     /// Returns how old the data of a follower is at most, as far as a leader has told it; `None` if none has.
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.fresh_at.load(Ordering::Acquire);
@@ -159,6 +168,11 @@ impl Door {
     /// Makes known what the node knows of its group.
     pub(super) fn set_facts(&self, facts: GroupFacts) {
         *lock(&self.facts) = Arc::new(facts);
+    }
+
+    /// Makes known whether a reign is open.
+    pub(super) fn set_reign(&self, term: Option<Term>) {
+        self.reign.store(term.map_or(0, |term| term.0), Ordering::Release);
     }
 
     /// Makes known as of which time the data is complete.

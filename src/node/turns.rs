@@ -268,6 +268,7 @@ impl Turns {
         } = self.core.take_output();
         self.door.set_lease(lease_until);
         self.door.set_fresh(fresh_at);
+        self.door.set_reign(self.core.open_term());
         done.messages = messages;
         done.streams = streams;
         done.fetches = fetches;

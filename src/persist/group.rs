@@ -286,6 +286,11 @@ impl GroupLog {
         self.rounds.by_block.clear();
     }
 
+    /// Whether the reign has ended, and the engine was too busy to follow the order that says so.
+    pub(crate) fn is_deposed_unheard(&self) -> bool {
+        self.reign.is_some_and(|(term, _)| !self.door.is_open(term))
+    }
+
     /// Notes a committed block, and says what the engine has to do with it.
     pub(crate) fn given(&mut self, at: Position, block: &Block) -> Given {
         let own = self.unconfirmed.pop_front();

@@ -186,9 +186,14 @@ impl Drop for Group {
 struct Client(BufReader<TcpStream>);
 
 impl Client {
+    /// Sends a command; `None` if the connection has ended.
+    fn send(&mut self, command: &str) -> Option<()> {
+        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).ok()
+    }
+
     /// Returns the reply; `None` if the connection ends before it.
     fn call(&mut self, command: &str) -> Option<String> {
-        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).ok()?;
+        self.send(command)?;
         let mut line = String::new();
         self.0.read_line(&mut line).ok()?;
         Some(line.strip_suffix("\r\n")?.to_owned())
@@ -349,6 +354,28 @@ fn a_change_that_would_stop_the_group_is_refused() {
     let mut client = group.connect(others[1]).expect("it runs");
     let refused = client.call("FAILOVER").expect("a reply");
     assert_eq!(refused, "-ERR FAILOVER is not valid when server is a replica.");
+}
+
+#[test]
+fn clients_of_a_leader_that_a_script_keeps_busy_are_disconnected() {
+    let mut group = Group::with(&["--busy-reply-threshold", "50", "--stuck-leader-timeout", "500"], false);
+    let (leader, _) = group.increment();
+    let [mut script, mut other] = [(); 2].map(|()| group.connect(leader).expect("it runs"));
+    script.send("EVAL 'while true do end' 0");
+    let begin = Instant::now();
+    // It is told that the server is busy, until another node leads.
+    while let Some(reply) = other.call("PING") {
+        assert!(reply == "+PONG" || reply.starts_with("-BUSY"), "{reply}");
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        sleep(Duration::from_millis(5));
+    }
+    let others: Vec<usize> = (1..=3).filter(|number| *number != leader).collect();
+    let leads = |number: &usize| group.connect(*number)?.call("SET key value").filter(|reply| reply == "+OK");
+    while others.iter().find_map(leads).is_none() {
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        sleep(Duration::from_millis(5));
+    }
+    group.end(leader, libc::SIGKILL);
 }
 
 #[test]

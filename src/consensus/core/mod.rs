@@ -449,10 +449,18 @@ impl Core {
         let log = &self.raft.raft.raft_log;
         let leader = NodeId::new(self.raft.raft.leader_id)?;
         let serves = match leader == self.id {
-            true => matches!(self.reign, Reign::Open(_)),
+            true => self.open_term().is_some(),
             false => log.term(log.committed).is_ok_and(|term| term == self.raft.raft.term),
         };
         serves.then_some(leader)
+    }
+
+    /// Returns the term of the reign of this node, if it is open.
+    pub(crate) fn open_term(&self) -> Option<Term> {
+        match &self.reign {
+            Reign::Open(open) => Some(open.term),
+            _ => None,
+        }
     }
 
     /// Returns how many entries of the log another node lacks, if this one leads and knows, and the last unit that it

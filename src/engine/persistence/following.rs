@@ -18,6 +18,7 @@ use crate::base::rng::Rng;
 use crate::consensus::output::{Order, Why};
 use crate::engine::Engine;
 use crate::engine::limits::RECOVERY_SLICE_BYTES;
+use crate::engine::state::ServerState;
 use crate::keyspace::Misfit;
 use crate::keyspace::effect::EffectReader;
 use crate::log::block::HEAD_BYTES;
@@ -269,7 +270,7 @@ impl Engine {
             group.deposed(why);
         }
         self.server.set_tail(None);
-        self.disconnect_all();
+        self.server.disconnect_all();
         self.server.programs.scripts.set_memory_limit(0);
         self.role_changed();
     }
@@ -300,7 +301,7 @@ impl Engine {
         let empty = Engine::new(config, self.server.table, clock, rng);
         let empty = empty.map_err(|error| RecoveryError::Unsaved(error.to_string()))?;
         // Their watches, caches and waiting calls are about keys that are gone.
-        self.disconnect_all();
+        self.server.disconnect_all();
         // A snapshot in progress can't go on with other tables.
         self.server.persist(&mut self.ks, |persistence, _, _| persistence.cancel_save());
         self.ks.take_over(empty.ks);
@@ -334,23 +335,7 @@ impl Engine {
         if !given_up.is_empty() {
             tracing::warn!("the group takes longer than `quorum-wait`: {} clients are disconnected", given_up.len());
         }
-        self.close_at_once(given_up);
-    }
-
-    /// Disconnects all clients of the data. Nothing is sent any more: what they wait for may never have happened.
-    fn disconnect_all(&mut self) {
-        let sessions = self.server.clients.sessions.iter().filter(|session| session.service == Service::Data);
-        let keys = sessions.map(|session| session.key).collect();
-        self.close_at_once(keys);
-    }
-
-    fn close_at_once(&mut self, keys: Vec<SessionKey>) {
-        for key in keys {
-            if let Some(session) = self.server.clients.sessions.get_mut(key) {
-                session.close_at_once();
-            }
-            self.server.connections().kill(key);
-        }
+        self.server.close_at_once(given_up);
     }
 
     /// Applies a change of the role to all sessions.
@@ -362,6 +347,33 @@ impl Engine {
 
     fn group(&mut self) -> Option<&mut GroupLog> {
         self.server.persistence.journal.as_mut().and_then(Journal::group)
+    }
+}
+
+impl ServerState {
+    /// Disconnects the clients of a leader that was deposed while a script keeps the engine busy: nobody else would
+    /// tell them for as long as that runs.
+    pub(in crate::engine) fn leave_if_deposed(&mut self) {
+        let group = self.persistence.journal.as_ref().and_then(Journal::member);
+        if group.is_some_and(GroupLog::is_deposed_unheard) {
+            self.disconnect_all();
+        }
+    }
+
+    /// Disconnects all clients of the data. Nothing is sent any more: what they wait for may never have happened.
+    fn disconnect_all(&mut self) {
+        let sessions = self.clients.sessions.iter().filter(|session| session.service == Service::Data);
+        let keys = sessions.map(|session| session.key).collect();
+        self.close_at_once(keys);
+    }
+
+    fn close_at_once(&mut self, keys: Vec<SessionKey>) {
+        for key in keys {
+            if let Some(session) = self.clients.sessions.get_mut(key) {
+                session.close_at_once();
+            }
+            self.connections().kill(key);
+        }
     }
 }
 

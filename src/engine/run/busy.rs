@@ -63,6 +63,7 @@ impl ServerState {
                 // As in Redis, TIME advances here, so that a script which waits for a time ends. Deadlines keep the
                 // unit's time.
                 self.time.unit_time_us = None;
+                self.leave_if_deposed();
                 self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
             }
         }
