@@ -19,6 +19,9 @@ const TRANSFER_MAX: Duration = Duration::from_secs(10);
 /// How long a node that does not answer is asked again: it may just have handed over.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
+/// How long a group may take to begin once its nodes run.
+const FOUNDING_MAX: Duration = Duration::from_secs(5);
+
 /// The pause between two looks at the group.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -54,6 +57,9 @@ pub enum MembershipError {
     /// The server is of another kind.
     #[error("{0} does not answer NODE LIST as a node does")]
     NotANode(String),
+    /// The node has no data and knows no group.
+    #[error("the group is not founded yet: all of its first nodes must run and reach each other")]
+    NotFounded,
     /// No node leads now.
     #[error("the group has no leader now: more than half of its voters must run and reach each other")]
     NoLeader,
@@ -79,7 +85,7 @@ pub fn run(server: Address<'_>, task: Task, say: &mut dyn FnMut(&str)) -> Result
     let group = Group { server };
     match task {
         Task::List => {
-            show(&group.nodes(group.server.url)?, say);
+            show(&group.known()?, say);
             Ok(())
         }
         Task::Add { node, only_follows } => group.add(node, only_follows, say),
@@ -163,6 +169,19 @@ impl Group<'_> {
             _ => None,
         };
         nodes.ok_or_else(|| MembershipError::NotANode(connection.peer().to_owned()))
+    }
+
+    /// Returns the nodes as the one that is asked knows them. Waits a while for a node that has just started.
+    fn known(&self) -> Result<Vec<Node>, MembershipError> {
+        let begin = Instant::now();
+        loop {
+            match self.nodes(self.server.url) {
+                Ok(nodes) if !nodes.is_empty() => return Ok(nodes),
+                Ok(_) if begin.elapsed() >= FOUNDING_MAX => return Err(MembershipError::NotFounded),
+                Err(error) if begin.elapsed() >= RETRY_MAX => return Err(error),
+                _ => sleep(LOOK_EVERY),
+            }
+        }
     }
 
     fn connect(&self, url: &str) -> Result<Connection<'static>, MembershipError> {
