@@ -1,0 +1,414 @@
+// Proof from outside: a group of servers under faults, clients that note what they were told, and a judge.
+//
+// One run: start the servers, let clients work, make one fault after the other, heal, wait until the group is whole, kill it once
+// more, and judge what the clients saw and what the data are. README.md says how to run it and how to read the result.
+//
+// Exit code: 0 passed; 1 violated; 2 invalid: too little happened for a verdict, or something of the test itself failed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+var (
+	seed       = flag.Int64("seed", 1, "choose faults and calls by this number")
+	seconds    = flag.Int("seconds", 60, "make faults for so long")
+	binary     = flag.String("binary", "target/release/tidegate", "the server")
+	nextBinary = flag.String("next", "", "the server that a rolling upgrade changes to; empty: the same")
+	keep       = flag.String("keep", "", "keep logs, data and histories in this new folder; without, they are kept only after a violation")
+	nodesCount = flag.Int("nodes", 3, "3 or 5")
+	clients    = flag.Int("clients", 8, "clients at a time")
+	chosen     = flag.String("faults", "", "make only these, by commas; empty: all that are possible here")
+	slowDisk   = flag.String("slow-disk", "../suite/slow_disk.c", "source of the library that makes disks hang")
+	against    = flag.String("against", "tidegate", "tidegate or redis-sentinel")
+)
+
+// Run is the state of one run.
+type Run struct {
+	group   *Group
+	judge   *Judge
+	random  *rand.Rand
+	next    string // the binary that the next rolling upgrade changes to
+	stop    atomic.Bool
+	mutex   sync.Mutex
+	effects map[string]int
+	invalid []string
+}
+
+func (r *Run) stopped() bool { return r.stop.Load() }
+
+func (r *Run) count(what string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.effects[what]++
+}
+
+// invalidate notes why this run proves nothing.
+func (r *Run) invalidate(format string, args ...any) {
+	r.judge.event("INVALID "+format, args...)
+	r.invalid = append(r.invalid, fmt.Sprintf(format, args...))
+}
+
+func main() {
+	flag.Parse()
+	if flag.NArg() > 0 || *nodesCount != 3 && *nodesCount != 5 || *against != "tidegate" && *against != "redis-sentinel" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	enterMountNamespace()
+	code, err := run()
+	if err != nil {
+		fmt.Println("INVALID:", err)
+		code = 2
+	}
+	os.Exit(code)
+}
+
+const inside = "TIDEGATE_CLUSTER_INSIDE"
+
+// enterMountNamespace starts this program anew in a namespace in which it may mount what goes away with it. Without root, nothing
+// is mounted.
+func enterMountNamespace() {
+	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
+		return
+	}
+	unshare, err := exec.LookPath("unshare")
+	if err == nil && exec.Command(unshare, "-m", "true").Run() == nil {
+		syscall.Exec(unshare, append([]string{unshare, "-m"}, os.Args...), append(os.Environ(), inside+"=1"))
+	}
+}
+
+func run() (int, error) {
+	folder := *keep
+	if folder == "" {
+		var err error
+		if folder, err = os.MkdirTemp("", "tidegate-cluster-"); err != nil {
+			return 2, err
+		}
+	} else if err := os.Mkdir(folder, 0o755); err != nil {
+		return 2, err
+	}
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return 2, err
+	}
+	judge, err := newJudge(folder)
+	if err != nil {
+		return 2, err
+	}
+	server, err := exec.LookPath(*binary)
+	if err == nil {
+		server, err = filepath.Abs(server)
+	}
+	if err != nil {
+		return 2, err
+	}
+	r := &Run{judge: judge, random: rand.New(rand.NewSource(*seed)), next: server, effects: map[string]int{}}
+	if *nextBinary != "" {
+		if r.next, err = filepath.Abs(*nextBinary); err != nil {
+			return 2, err
+		}
+	}
+	net, noSwitch := newNetwork()
+	r.group = &Group{judge: judge, sentinel: *against != "tidegate", binary: server, folder: folder, network: net, nodes: map[int]*Node{}}
+	if !r.group.sentinel {
+		r.group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
+	}
+	possible, err := r.chooseFaults(noSwitch)
+	if err != nil {
+		return 2, err
+	}
+	defer r.group.end()
+	fmt.Printf("seed %d, %d nodes, %d s, %s %v, in %s\n", *seed, *nodesCount, *seconds, server, r.group.flags, folder)
+	if err := r.group.start(*nodesCount); err != nil {
+		return 2, err
+	}
+	if err := r.work(possible); err != nil {
+		return 2, err
+	}
+	code := r.report(possible)
+	if code == 0 && *keep == "" {
+		r.group.end()
+		os.RemoveAll(folder)
+	}
+	return code, nil
+}
+
+// chooseFaults returns the faults to make, and says which can't be made here.
+func (r *Run) chooseFaults(noSwitch string) ([]Fault, error) {
+	lacks := map[need]string{}
+	if noSwitch != "" {
+		lacks[network] = noSwitch
+	}
+	if *nodesCount < 5 {
+		lacks[five] = "there are not five nodes"
+	}
+	if r.group.sentinel {
+		lacks[ours] = "it needs Tidegate's commands"
+	} else {
+		if err := r.buildLibrary(); err != nil {
+			lacks[library] = err.Error()
+		}
+		if os.Getenv(inside) == "" {
+			lacks[fullDisk] = "no root, or no namespace of mounts"
+		}
+	}
+	wanted := map[string]bool{}
+	for _, name := range strings.Split(*chosen, ",") {
+		wanted[name] = *chosen != ""
+	}
+	var possible []Fault
+	for _, fault := range faults {
+		if *chosen != "" && !wanted[fault.name] {
+			continue
+		}
+		delete(wanted, fault.name)
+		reason := ""
+		for need, why := range lacks {
+			if fault.needs&need != 0 {
+				reason = why
+			}
+		}
+		if reason != "" {
+			fmt.Printf("left out: %s (%s)\n", fault.name, reason)
+			continue
+		}
+		possible = append(possible, fault)
+	}
+	delete(wanted, "")
+	if len(wanted) > 0 || len(possible) == 0 {
+		return nil, fmt.Errorf("no such faults, or none is possible: %v", wanted)
+	}
+	return possible, nil
+}
+
+// buildLibrary compiles the library that makes disks hang, from its source in the suite.
+func (r *Run) buildLibrary() error {
+	library := filepath.Join(r.group.folder, "slow_disk.so")
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", library, *slowDisk, "-ldl").CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %v %.100s", err, out)
+	}
+	r.group.library = library
+	return nil
+}
+
+// work runs clients and faults, and then judges the data.
+func (r *Run) work(possible []Fault) error {
+	all := workloads(r)
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	var working sync.WaitGroup
+	for number := 1; number <= *clients; number++ {
+		working.Add(1)
+		go func() {
+			defer working.Done()
+			r.client(number, all)
+		}()
+	}
+	if !r.group.sentinel {
+		for _, number := range r.group.members() {
+			go watchFollower(r, number, all["counter"].(*counters))
+		}
+	}
+	r.makeFaults(possible)
+	r.judge.event("no more faults")
+	if !r.judge.waitForProgress() {
+		r.judge.violate("progress", "nothing was acknowledged for %v after the last fault", patience)
+	}
+	for begin := time.Now(); time.Since(begin) < patience && !r.isEnough(all); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	r.stop.Store(true)
+	working.Wait()
+	if err := r.finish(all, r.group.members()); err != nil {
+		return err
+	}
+	if !r.group.sentinel {
+		r.judge.event("everything is killed once more")
+		if _, err := r.group.kill(r.group.members()...); err != nil {
+			return err
+		}
+		for _, number := range r.group.members() {
+			if err := r.group.launch(number); err != nil {
+				return err
+			}
+		}
+		if err := r.finish(all, r.group.members()); err != nil {
+			return err
+		}
+	}
+	locks, _ := all["lock"].(*locks)
+	undecided := r.judge.judgeHistories("register", registerModel, all["register"].(*registers).histories)
+	if locks != nil {
+		undecided += r.judge.judgeHistories("lock", lockModel, locks.histories)
+	}
+	if undecided > 0 {
+		r.invalidate("porcupine could not decide about %d keys in time", undecided)
+	}
+	for name, workload := range all {
+		if leases, isLeases := workload.(*leases); isLeases {
+			for key, spans := range leases.spans {
+				r.judge.judgeSpans(name, key, spans, leases.limit)
+			}
+		}
+	}
+	return nil
+}
+
+// prepare makes what the workloads expect.
+func (r *Run) prepare() error {
+	leader, err := r.group.waitForLeader()
+	if err != nil {
+		return err
+	}
+	reply, err := r.group.ask(leader, "XGROUP", "CREATE", "stream", "group", "0", "MKSTREAM")
+	if err == nil && reply.isError() {
+		err = fmt.Errorf("XGROUP: %s", reply.text)
+	}
+	return err
+}
+
+// client is one client: it does one thing after the other, with short pauses. Every second one does nothing that waits for a lease.
+func (r *Run) client(number int, all map[string]Workload) {
+	var names []string
+	for _, name := range sorted(all) {
+		_, isLease := all[name].(*leases)
+		_, isExpiry := all[name].(*expiry)
+		if number%2 == 0 || !isLease && !isExpiry {
+			names = append(names, name)
+		}
+	}
+	c := &Client{number: number, run: r, random: rand.New(rand.NewSource(*seed*1000 + int64(number)))}
+	for !r.stopped() {
+		all[names[c.random.Intn(len(names))]].step(c)
+		c.pause(6)
+	}
+	c.disconnect()
+}
+
+// makeFaults makes all faults in a random order, again and again, until the time is over, but each at least once.
+func (r *Run) makeFaults(possible []Fault) {
+	order := r.random.Perm(len(possible))
+	time.Sleep(time.Second)
+	for begin, rounds := time.Now(), 0; rounds == 0 || time.Since(begin) < time.Duration(*seconds)*time.Second; {
+		fault := possible[order[0]]
+		if order = order[1:]; len(order) == 0 {
+			order = r.random.Perm(len(possible))
+			rounds++
+		}
+		r.judge.event("fault: %s", fault.name)
+		tookEffect, err := fault.make(r)
+		r.judge.event("end of: %s; took effect: %v %v", fault.name, tookEffect, err)
+		if err == nil {
+			err = r.group.waitUntilWhole()
+		}
+		if err != nil {
+			// What the group does not do within a minute, it does not do.
+			r.judge.violate("group", "after %s: %v", fault.name, err)
+			return
+		}
+		if tookEffect {
+			r.count(fault.name)
+		} else {
+			r.count(fault.name + " WITHOUT EFFECT")
+		}
+		time.Sleep(r.between(100, 1000))
+	}
+}
+
+// finish lets each workload judge the data of all nodes, when they agree, or of the leader of Redis.
+func (r *Run) finish(all map[string]Workload, members []int) error {
+	if err := r.group.waitUntilWhole(); err != nil {
+		r.judge.violate("group", "at the end: %v", err)
+		return nil
+	}
+	if r.group.sentinel {
+		members = []int{r.leader()}
+	}
+	for _, number := range members {
+		if err := r.group.waitUntilCaughtUp(number); err != nil {
+			r.judge.violate("group", "at the end: %v", err)
+			continue
+		}
+		conn, err := r.group.network.dial(number, port)
+		if err != nil {
+			return err
+		}
+		for name, workload := range all {
+			if err := workload.finish(number, conn); err != nil {
+				conn.close()
+				return fmt.Errorf("%s can't read from node %d: %w", name, number, err)
+			}
+		}
+		conn.close()
+	}
+	return nil
+}
+
+// minimum is how many calls of each workload must have been answered for a verdict.
+const minimum = 30
+
+// isEnough returns whether enough calls were answered.
+func (r *Run) isEnough(all map[string]Workload) bool {
+	for name := range all {
+		if r.judge.tally(name)[ok].Load() < minimum {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Run) report(possible []Fault) int {
+	for _, fault := range possible {
+		if r.effects[fault.name] == 0 {
+			r.invalidate("%s never took effect", fault.name)
+		}
+	}
+	fmt.Println("faults that took effect:")
+	for _, name := range sorted(r.effects) {
+		fmt.Printf("  %-24s %5d\n", name, r.effects[name])
+	}
+	fmt.Printf("%-26s %8s %8s %8s\n", "calls:", "ok", "failed", "unknown")
+	for _, name := range sorted(r.judge.tallies) {
+		tally := r.judge.tallies[name]
+		fmt.Printf("  %-24s %8d %8d %8d\n", name, tally[ok].Load(), tally[failed].Load(), tally[unknown].Load())
+		if tally[ok].Load() < minimum {
+			r.invalidate("%s has only %d answered calls", name, tally[ok].Load())
+		}
+	}
+	fmt.Println("error replies:")
+	for _, text := range sorted(r.judge.refusals) {
+		fmt.Printf("  %5d %s\n", r.judge.refusals[text], text)
+	}
+	switch {
+	case len(r.judge.violations) > 0:
+		fmt.Printf("VIOLATED: %d times with seed %d; see %s\n", len(r.judge.violations), *seed, r.group.folder)
+		return 1
+	case len(r.invalid) > 0:
+		fmt.Printf("INVALID with seed %d: %s; see %s\n", *seed, strings.Join(r.invalid, "; "), r.group.folder)
+		return 2
+	}
+	fmt.Printf("passed with seed %d\n", *seed)
+	return 0
+}
+
+func sorted[V any](table map[string]V) []string {
+	var keys []string
+	for key := range table {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
