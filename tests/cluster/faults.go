@@ -360,7 +360,7 @@ func fillDisk(r *Run) (tookEffect bool, err error) {
 	if _, err := r.group.kill(number); err != nil {
 		return false, err
 	}
-	err = errors.Join(os.Rename(node.data(), aside), os.Mkdir(node.data(), 0o700), syscall.Mount("tmpfs", node.data(), "tmpfs", 0, "size=192m"))
+	err = errors.Join(os.Rename(node.data(), aside), os.Mkdir(node.data(), 0o700), syscall.Mount("tmpfs", node.data(), "tmpfs", 0, "size=512m"))
 	if err == nil {
 		err = copyFiles(aside, node.data())
 	}
@@ -405,7 +405,7 @@ func copyFiles(from, to string) error {
 
 // fill fills the disk of a node, lets the group write until the node notices, and frees it.
 func (r *Run) fill(node *Node) (bool, error) {
-	from, ballast := node.logSize(), filepath.Join(node.data(), "ballast")
+	ballast := filepath.Join(node.data(), "ballast")
 	file, err := os.Create(ballast)
 	if err != nil {
 		return false, err
@@ -420,12 +420,20 @@ func (r *Run) fill(node *Node) (bool, error) {
 			return false, err
 		}
 	}
-	isFull := func() bool { return strings.Contains(node.log(from), "disk is full") }
-	for begin := time.Now(); time.Since(begin) < patience && !isFull(); {
-		r.writeMuch(4 << 20)
+	// A follower stands still while the others go on; a leader hands over.
+	leads := r.group.leader() == node.number
+	isFull := false
+	for written := 0; written < 64 && !isFull; written++ {
+		before := r.group.info(node.number, "slave_repl_offset")
+		r.writeMuch(1 << 20)
+		if leads {
+			isFull = r.group.leader() != node.number
+		} else {
+			isFull = before == r.group.info(node.number, "slave_repl_offset") && r.group.missing(node.number) > 0
+		}
 	}
-	r.hold(false)
-	return isFull(), nil
+	r.hold(!leads)
+	return isFull, nil
 }
 
 // writeMuch lets the journals grow by so many bytes, or tries to. The bytes can't be compressed.
@@ -545,13 +553,21 @@ func installSnapshot(r *Run) (bool, error) {
 	if _, err := r.group.kill(number); err != nil {
 		return false, err
 	}
-	from := node.logSize()
-	for i := 0; i < 2; i++ {
+	from, old := node.logSize(), map[string]bool{}
+	for _, path := range r.group.segments(number) {
+		old[path] = true
+	}
+	// The files of a log go one by one, and grow to many megabytes.
+	begin, isKept := time.Now(), true
+	for rounds := 0; rounds < 3 || isKept && time.Since(begin) < patience; rounds++ {
 		r.writeMuch(8 << 20)
 		for _, other := range r.group.others(number) {
 			r.group.ask(other, "BGSAVE")
 		}
-		time.Sleep(r.between(300, 1000))
+		isKept = false
+		for _, path := range r.group.segments(number) {
+			isKept = isKept || old[path]
+		}
 	}
 	if err := r.group.launch(number); err != nil {
 		return false, err
@@ -559,7 +575,16 @@ func installSnapshot(r *Run) (bool, error) {
 	if err := r.group.waitUntilCaughtUp(number); err != nil {
 		return false, err
 	}
-	return strings.Contains(node.log(from), "snapshot"), nil
+	return strings.Contains(node.log(from), "a snapshot of"), nil
+}
+
+// segments returns the files of the logs of all nodes but this one.
+func (g *Group) segments(except int) (paths []string) {
+	for _, number := range g.others(except) {
+		files, _ := filepath.Glob(filepath.Join(g.node(number).data(), "*.seg"))
+		paths = append(paths, files...)
+	}
+	return paths
 }
 
 // replace adds a node and removes another one, perhaps the leader.
