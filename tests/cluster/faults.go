@@ -142,7 +142,7 @@ func (r *Run) hold(majority bool) {
 	}
 	time.Sleep(r.between(300, 3000))
 	if r.group.sentinel {
-		time.Sleep(4 * time.Second) // Sentinel takes its time
+		time.Sleep(8 * time.Second) // Sentinel takes its time
 	}
 }
 

@@ -181,7 +181,7 @@ func (g *Group) commands(node *Node) ([][]string, error) {
 			return nil, err
 		}
 		text = fmt.Sprintf("bind %s\nport %d\nprotected-mode no\ndir %s\nsentinel monitor group %s %d 2\n", own, sentinelPort, node.dir, g.address(1), port) +
-			"sentinel down-after-milliseconds group 500\nsentinel failover-timeout group 3000\n"
+			"sentinel down-after-milliseconds group 1000\nsentinel failover-timeout group 3000\n"
 		if err := os.WriteFile(sentinel, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
@@ -310,14 +310,34 @@ func (g *Group) waitForLeader() (int, error) {
 	return 0, errors.New("no node leads")
 }
 
-// waitUntilWhole waits until a leader sees all other members connected.
+// waitUntilWhole waits until a leader sees all other members connected; and until all Sentinels know it and each other.
 func (g *Group) waitUntilWhole() error {
+	others := fmt.Sprint(len(g.members()) - 1)
 	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(50 * time.Millisecond) {
-		if leader := g.leader(); leader != 0 && g.info(leader, "connected_slaves") == fmt.Sprint(len(g.members())-1) {
+		leader := g.leader()
+		isWhole := leader != 0 && g.info(leader, "connected_slaves") == others
+		for _, number := range g.members() {
+			isWhole = isWhole && (!g.sentinel || g.isReady(number, leader, others))
+		}
+		if isWhole {
 			return nil
 		}
 	}
 	return errors.New("the group does not become whole")
+}
+
+// isReady returns whether the Sentinel of a node is in order: it knows the master, and counts all others.
+func (g *Group) isReady(number, leader int, others string) bool {
+	conn, err := g.network.dial(number, sentinelPort)
+	if err != nil {
+		return false
+	}
+	defer conn.close()
+	reply, err := conn.call(time.Second, "SENTINEL", "MASTER", "group")
+	// Names and values, as in the replies of our own commands, but without an outcome.
+	master := Reply{items: append([]Reply{{}}, reply.items...)}
+	return err == nil && master.field("ip").text == g.address(leader) && master.field("flags").text == "master" &&
+		master.field("num-slaves").text == others && master.field("num-other-sentinels").text == others
 }
 
 // manage sends a NODE command to the leader until it is done.

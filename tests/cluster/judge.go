@@ -69,6 +69,16 @@ func (j *Judge) violate(kind, format string, args ...any) {
 	}
 }
 
+// violateEach notes one violation for each kind that has elements.
+func (j *Judge) violateEach(workload, where string, faults map[string][]string) {
+	for kind, elements := range faults {
+		if len(elements) > 0 {
+			sort.Strings(elements)
+			j.violate(workload, "%s: %d elements are %s: %.200s", where, len(elements), kind, strings.Join(elements, " "))
+		}
+	}
+}
+
 func (j *Judge) refusal(text string) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()

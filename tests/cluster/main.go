@@ -388,9 +388,19 @@ func (r *Run) report(possible []Fault) int {
 			r.invalidate("%s has only %d answered calls", name, tally[ok].Load())
 		}
 	}
-	fmt.Println("error replies:")
+	if len(r.judge.refusals) > 0 {
+		fmt.Println("error replies:")
+	}
 	for _, text := range sorted(r.judge.refusals) {
 		fmt.Printf("  %5d %s\n", r.judge.refusals[text], text)
+	}
+	kinds := map[string]int{}
+	for _, violation := range r.judge.violations {
+		kind, _, _ := strings.Cut(violation, ":")
+		kinds[kind]++
+	}
+	for _, kind := range sorted(kinds) {
+		fmt.Printf("violations of %-12s %5d\n", kind, kinds[kind])
 	}
 	switch {
 	case len(r.judge.violations) > 0:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +26,8 @@ type Client struct {
 	run    *Run
 	random *rand.Rand
 	conn   *Conn
-	node   int // where it connects next
+	node   int // the node that it is connected to
+	next   int // which of the members it asks next
 }
 
 // connect finds the leader. Nothing has been sent when it fails.
@@ -36,8 +36,8 @@ func (c *Client) connect() error {
 		return nil
 	}
 	members := c.run.group.members()
-	c.node = (c.node + 1) % len(members)
-	number := members[c.node]
+	c.next = (c.next + 1) % len(members)
+	number := members[c.next]
 	if c.run.group.sentinel {
 		var err error
 		if number, err = c.run.group.askSentinel(number); err != nil {
@@ -56,7 +56,7 @@ func (c *Client) connect() error {
 		conn.close()
 		return err
 	}
-	c.conn = conn
+	c.conn, c.node = conn, number
 	return nil
 }
 
@@ -139,7 +139,7 @@ func workloads(run *Run) map[string]Workload {
 		"unique":   &unique{run: run, seen: map[string]map[string]Outcome{}},
 		"register": &registers{run: run, histories: map[string]*History{}},
 		"transfer": &transfers{run: run},
-		"stream":   &streams{run: run, added: map[string]string{}, open: map[string]bool{}, refused: map[string]bool{}, read: map[string]int{}, done: map[string]bool{}, open2: map[string]bool{}},
+		"stream":   &streams{run: run, added: map[string]string{}, refused: map[string]bool{}, read: map[string]int{}, done: map[string]bool{}, ackOpen: map[string]bool{}},
 		"expiry":   &expiry{run: run},
 		"setnx":    &leases{run: run, name: "setnx", limit: 1, spans: map[string][]Span{}, tokens: map[string]int64{}},
 	}
@@ -309,12 +309,9 @@ func (w *unique) finish(node int, conn *Conn) error {
 				alien = append(alien, element)
 			}
 		}
-		for kind, elements := range map[string][]string{"lost": lost, "there twice": twice, "there though refused": refused, "never added": alien, "torn": torn} {
-			if len(elements) > 0 {
-				sort.Strings(elements)
-				w.run.judge.violate("unique", "%s on node %d: %d elements are %s: %.200v", key, node, len(elements), kind, elements)
-			}
-		}
+		w.run.judge.violateEach("unique", fmt.Sprintf("%s on node %d", key, node), map[string][]string{
+			"lost": lost, "there twice": twice, "there though refused": refused, "never added": alien, "torn": torn,
+		})
 	}
 	return nil
 }
@@ -683,9 +680,9 @@ type streams struct {
 	run           *Run
 	mutex         sync.Mutex
 	added         map[string]string // element by id
-	open, refused map[string]bool   // elements
+	refused       map[string]bool   // elements
 	read          map[string]int    // the client that an id was delivered to
-	done, open2   map[string]bool   // ids whose XACK is acknowledged, or open
+	done, ackOpen map[string]bool   // ids whose XACK is acknowledged, or open
 	last          [2]int64
 }
 
@@ -727,7 +724,7 @@ func (w *streams) step(c *Client) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	for _, id := range ids {
-		w.done[id], w.open2[id] = result.Outcome == ok, result.Outcome == unknown
+		w.done[id], w.ackOpen[id] = result.Outcome == ok, result.Outcome == unknown
 	}
 	if result.Outcome == ok && result.number() != int64(len(ids)) {
 		w.run.judge.violate("stream", "XACK of %v, which had been delivered, returned %d", ids, result.number())
@@ -748,8 +745,6 @@ func (w *streams) add(c *Client) {
 	switch result.Outcome {
 	case failed:
 		w.refused[element] = true
-	case unknown:
-		w.open[element] = true
 	case ok:
 		id := streamID(result.text)
 		if !isLess(before, id) {
@@ -771,21 +766,22 @@ func (w *streams) finish(node int, conn *Conn) error {
 	if err != nil {
 		return err
 	}
-	violate := func(format string, args ...any) {
-		w.run.judge.violate("stream", "on node %d: "+format, append([]any{node}, args...)...)
-	}
+	faults := map[string][]string{}
+	note := func(kind, what string) { faults[kind] = append(faults[kind], what) }
 	present, times := map[string]string{}, map[string]int{}
 	for _, entry := range entries.items {
 		element := entry.items[1].items[1].text
 		present[entry.items[0].text] = element
-		times[element]++
-		if times[element] > 1 || w.refused[element] {
-			violate("%s is there %d times; refused: %v", element, times[element], w.refused[element])
+		if times[element]++; times[element] > 1 {
+			note("there twice", element)
+		}
+		if w.refused[element] {
+			note("there though refused", element)
 		}
 	}
 	for id, element := range w.added {
 		if present[id] != element {
-			violate("%s holds %q instead of %s, which was acknowledged", id, present[id], element)
+			note("lost", id)
 		}
 	}
 	isPending := map[string]bool{}
@@ -793,14 +789,15 @@ func (w *streams) finish(node int, conn *Conn) error {
 		id := entry.items[0].text
 		isPending[id] = true
 		if w.done[id] {
-			violate("%s is pending, though its XACK was acknowledged", id)
+			note("pending after XACK", id)
 		}
 	}
 	for id := range w.read {
-		if !isPending[id] && !w.done[id] && !w.open2[id] {
-			violate("%s was delivered, and is not pending", id)
+		if !isPending[id] && !w.done[id] && !w.ackOpen[id] {
+			note("delivered and not pending", id)
 		}
 	}
+	w.run.judge.violateEach("stream", fmt.Sprintf("the stream on node %d", node), faults)
 	return nil
 }
 
