@@ -11,6 +11,7 @@ package main
 // Without root, the nodes have loopback addresses, and no fault of the network can be made.
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand"
 	"net"
@@ -245,7 +246,7 @@ func (n *Network) onThread(do func() error) error {
 	err := do()
 	if back := setNamespace(n.home); back != nil {
 		// The thread stays locked to its goroutine, so nothing else ever runs in the wrong namespace.
-		return back
+		return cmp.Or(err, back)
 	}
 	runtime.UnlockOSThread()
 	return err
