@@ -95,6 +95,7 @@ var faults = []Fault{
 	}},
 	{"replace", ours, replace},
 	{"rolling", ours, rolling},
+	{"storm", 0, storm},
 }
 
 // Choosing nodes and links
@@ -312,6 +313,40 @@ func (r *Run) starve(nodes ...int) (bool, error) {
 		stops += <-done
 	}
 	return stops >= 10*len(nodes), nil
+}
+
+// storm makes faults at random moments, several at once: links that come and go, kills, pauses, and transfers of leadership.
+func storm(r *Run) (bool, error) {
+	nodes, count := r.group.members(), 0
+	for until := time.Now().Add(r.between(4000, 8000)); time.Now().Before(until); count++ {
+		node := nodes[r.random.Intn(len(nodes))]
+		r.judge.event("storm: %d", node)
+		switch kind := r.random.Intn(6); {
+		case kind < 2 && r.group.network.hasSwitch():
+			others := r.group.others(node)
+			r.random.Shuffle(len(others), func(a, b int) { others[a], others[b] = others[b], others[a] })
+			r.group.network.cut(pairs([]int{node}, others[:1+r.random.Intn(len(others))]))
+		case kind < 4 && r.group.network.hasSwitch():
+			r.group.network.heal()
+		case kind < 5:
+			if _, err := r.pause(r.between(20, 400), node); err != nil {
+				return false, err
+			}
+		case r.random.Intn(2) == 0:
+			if _, err := r.group.kill(node); err != nil {
+				return false, err
+			}
+			time.Sleep(r.between(0, 300))
+			if err := r.group.launch(node); err != nil {
+				return false, err
+			}
+		case !r.group.sentinel:
+			r.group.ask(max(r.group.leader(), nodes[0]), "NODE", "TRANSFER", node)
+		}
+		time.Sleep(r.between(0, 400))
+	}
+	r.group.network.heal()
+	return count > 3, nil
 }
 
 // Faults of disks
@@ -557,9 +592,9 @@ func installSnapshot(r *Run) (bool, error) {
 	for _, path := range r.group.segments(number) {
 		old[path] = true
 	}
-	// The files of a log go one by one, and grow to many megabytes.
+	// The files of a log go one by one, and grow to many megabytes; the newest entries are also in memory.
 	begin, isKept := time.Now(), true
-	for rounds := 0; rounds < 3 || isKept && time.Since(begin) < patience; rounds++ {
+	for rounds := 0; rounds < 8 || isKept && time.Since(begin) < patience; rounds++ {
 		r.writeMuch(8 << 20)
 		for _, other := range r.group.others(number) {
 			r.group.ask(other, "BGSAVE")

@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,16 +39,18 @@ type Node struct {
 }
 
 type Group struct {
-	judge    *Judge
-	sentinel bool // Redis with Sentinel instead of Tidegate
-	binary   string
-	flags    []string
-	folder   string
-	library  string // of the slow disk; empty: none
-	network  *Network
-	mutex    sync.Mutex
-	nodes    map[int]*Node // the members
-	last     int           // the highest number so far
+	judge     *Judge
+	sentinel  bool // Redis with Sentinel instead of Tidegate
+	binary    string
+	flags     []string
+	folder    string
+	random    *rand.Rand // of kills
+	slowDisk  string     // a library that makes disks hang; empty: none
+	powerLoss string     // a library that makes a kill lose what was not synced; empty: none
+	network   *Network
+	mutex     sync.Mutex
+	nodes     map[int]*Node // the members
+	last      int           // the highest number so far
 }
 
 func (g *Group) start(count int) error {
@@ -123,6 +126,10 @@ func (g *Group) launch(number int) error {
 	if err != nil {
 		return err
 	}
+	// After a kill, what was noted has been undone; after an orderly end, it is durable.
+	if err := errors.Join(os.RemoveAll(node.names()), os.Mkdir(node.names(), 0o755)); err != nil {
+		return err
+	}
 	mayEnd := &atomic.Bool{}
 	node.processes, node.ended, node.mayEnd = nil, nil, mayEnd
 	for _, words := range commands {
@@ -133,8 +140,9 @@ func (g *Group) launch(number int) error {
 		command := exec.Command(words[0], words[1:]...)
 		command.Stdout, command.Stderr = log, log
 		command.Env = os.Environ()
-		if g.library != "" {
-			command.Env = append(command.Env, "LD_PRELOAD="+g.library, "SLOW_DISK_HANGS="+node.hangs())
+		if g.slowDisk != "" {
+			command.Env = append(command.Env, "LD_PRELOAD="+g.slowDisk+" "+g.powerLoss, "SLOW_DISK_HANGS="+node.hangs(),
+				"POWER_LOSS_DIR="+node.dir, "POWER_LOSS_JOURNAL="+node.names(), fmt.Sprintf("POWER_LOSS_SEED=%d", g.random.Int63()))
 		}
 		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		err = g.network.in(number, command.Start)
@@ -192,6 +200,37 @@ func (g *Group) commands(node *Node) ([][]string, error) {
 // hangs names the file whose presence lets the node's disk hang.
 func (n *Node) hangs() string { return filepath.Join(n.dir, "hangs") }
 
+// names is the folder in which the library of a loss of power notes which names of files are not durable.
+func (n *Node) names() string { return n.dir + ".names" }
+
+// losePower undoes some of the last changes of names in the folder of a killed node that had not been synced.
+func (n *Node) losePower(random *rand.Rand) error {
+	journal := filepath.Join(n.names(), "journal")
+	text, err := os.ReadFile(journal)
+	if err != nil || len(text) == 0 {
+		return nil // nothing was noted
+	}
+	changes := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	for i, durable := len(changes)-1, random.Intn(len(changes)+1); i >= durable; i-- {
+		change := append(strings.Split(changes[i], "\t"), "", "")
+		switch change[0] {
+		case "create":
+			err = os.Remove(change[1])
+		case "mkdir":
+			err = os.RemoveAll(change[1])
+		case "rename":
+			err = os.Rename(change[2], change[1])
+		case "unlink":
+			err = os.Rename(change[2], change[1])
+		}
+		// A kill between a removal and the note of it: that removal has reached the disk.
+		if err != nil && !(errors.Is(err, os.ErrNotExist) && (change[0] == "create" || change[0] == "rename")) {
+			return fmt.Errorf("%q can't be undone: %w", changes[i], err)
+		}
+	}
+	return os.Remove(journal)
+}
+
 // data is the folder of a Tidegate node's files.
 func (n *Node) data() string { return filepath.Join(n.dir, "tidegate-data") }
 
@@ -241,6 +280,9 @@ func (g *Group) kill(numbers ...int) (bool, error) {
 	for _, number := range numbers {
 		status, err := g.node(number).waitForEnd()
 		if err != nil {
+			return false, err
+		}
+		if err := g.node(number).losePower(g.random); err != nil {
 			return false, err
 		}
 		killed = killed && status.Signaled() && status.Signal() == syscall.SIGKILL

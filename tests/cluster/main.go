@@ -30,7 +30,7 @@ var (
 	nodesCount = flag.Int("nodes", 3, "3 or 5")
 	clients    = flag.Int("clients", 8, "clients at a time")
 	chosen     = flag.String("faults", "", "make only these, by commas; empty: all that are possible here")
-	slowDisk   = flag.String("slow-disk", "../suite/slow_disk.c", "source of the library that makes disks hang")
+	suite      = flag.String("suite", "../suite", "folder with the sources of the libraries that make disks hang and lose power")
 	against    = flag.String("against", "tidegate", "tidegate or redis-sentinel")
 )
 
@@ -121,7 +121,7 @@ func run() (int, error) {
 		}
 	}
 	net, noSwitch := newNetwork()
-	r.group = &Group{judge: judge, sentinel: *against != "tidegate", binary: server, folder: folder, network: net, nodes: map[int]*Node{}}
+	r.group = &Group{judge: judge, sentinel: *against != "tidegate", binary: server, folder: folder, network: net, nodes: map[int]*Node{}, random: rand.New(rand.NewSource(*seed))}
 	if !r.group.sentinel {
 		r.group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
 	}
@@ -131,6 +131,9 @@ func run() (int, error) {
 	}
 	defer r.group.end()
 	fmt.Printf("seed %d, %d nodes, %d s, %s %v, in %s\n", *seed, *nodesCount, *seconds, server, r.group.flags, folder)
+	if r.group.powerLoss != "" {
+		fmt.Println("each kill is a loss of power: it loses what was not synced")
+	}
 	if err := r.group.start(*nodesCount); err != nil {
 		return 2, err
 	}
@@ -157,8 +160,15 @@ func (r *Run) chooseFaults(noSwitch string) ([]Fault, error) {
 	if r.group.sentinel {
 		lacks[ours] = "it needs Tidegate's commands"
 	} else {
-		if err := r.buildLibrary(); err != nil {
+		var err error
+		if r.group.slowDisk, err = r.compile("slow_disk"); err != nil {
 			lacks[library] = err.Error()
+		} else if *seed%4 >= 2 {
+			// It holds back what is written to a file, and keeps files that are removed, on the same file system.
+			if r.group.powerLoss, err = r.compile("power_loss"); err != nil {
+				return nil, err
+			}
+			lacks[fullDisk] = "kills lose what was not synced, with this seed"
 		}
 		if os.Getenv(inside) == "" {
 			lacks[fullDisk] = "no root, or no namespace of mounts"
@@ -193,14 +203,14 @@ func (r *Run) chooseFaults(noSwitch string) ([]Fault, error) {
 	return possible, nil
 }
 
-// buildLibrary compiles the library that makes disks hang, from its source in the suite.
-func (r *Run) buildLibrary() error {
-	library := filepath.Join(r.group.folder, "slow_disk.so")
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", library, *slowDisk, "-ldl").CombinedOutput(); err != nil {
-		return fmt.Errorf("gcc: %v %.100s", err, out)
+// compile compiles one of the suite's libraries that are loaded before the C library.
+func (r *Run) compile(name string) (string, error) {
+	library := filepath.Join(r.group.folder, name+".so")
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", library, filepath.Join(*suite, name+".c"), "-ldl", "-lpthread").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("gcc: %v %.100s", err, out)
 	}
-	r.group.library = library
-	return nil
+	return library, nil
 }
 
 // work runs clients and faults, and then judges the data.
