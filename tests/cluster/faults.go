@@ -455,10 +455,10 @@ func (r *Run) fill(node *Node) (bool, error) {
 			return false, err
 		}
 	}
-	// A follower stands still while the others go on; a leader hands over.
+	// A follower stands still while the others go on; a leader hands over. The file that is being written may have room for 64 MB.
 	leads := r.group.leader() == node.number
 	isFull := false
-	for written := 0; written < 64 && !isFull; written++ {
+	for written := 0; written < 160 && !isFull; written++ {
 		before := r.group.info(node.number, "slave_repl_offset")
 		r.writeMuch(1 << 20)
 		if leads {

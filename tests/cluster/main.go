@@ -228,8 +228,8 @@ func (r *Run) work(possible []Fault) error {
 		}()
 	}
 	if !r.group.sentinel {
-		for _, number := range r.group.members() {
-			go watchFollower(r, number, all["counter"].(*counters))
+		for place := 0; place < *nodesCount; place++ {
+			go watchNode(r, place, all["counter"].(*counters))
 		}
 	}
 	r.makeFaults(possible)

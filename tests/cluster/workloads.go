@@ -833,9 +833,12 @@ func (w *expiry) step(c *Client) {
 
 func (w *expiry) finish(_ int, conn *Conn) error { return nil }
 
-// watchFollower reads a counter on one node again and again: on one connection it never goes back, and it shows only what is kept.
-func watchFollower(run *Run, node int, counters *counters) {
+// watchNode reads a counter on one node, whether it leads or not, again and again: on one connection the counter never goes back, and
+// it shows only what is kept.
+func watchNode(run *Run, place int, counters *counters) {
 	for ; !run.stopped(); time.Sleep(10 * time.Millisecond) {
+		members := run.group.members()
+		node := members[place%len(members)]
 		conn, err := run.group.network.dial(node, port)
 		if err != nil {
 			continue
@@ -847,11 +850,11 @@ func watchFollower(run *Run, node int, counters *counters) {
 			}
 			if value := reply.number(); value >= 0 {
 				if value < last {
-					run.judge.violate("follower", "counter:0 was %d and then %d on one connection to node %d", last, value, node)
+					run.judge.violate("watched", "counter:0 was %d and then %d on one connection to node %d", last, value, node)
 				}
 				last = value
 				counters.observe("counter:0", value)
-				run.judge.tally("follower")[ok].Add(1)
+				run.judge.tally("watched")[ok].Add(1)
 			}
 		}
 		conn.close()
