@@ -144,7 +144,7 @@ func (g *Group) launch(number int) error {
 			command.Env = append(command.Env, "LD_PRELOAD="+g.slowDisk+" "+g.powerLoss, "SLOW_DISK_HANGS="+node.hangs(),
 				"POWER_LOSS_DIR="+node.dir, "POWER_LOSS_JOURNAL="+node.names(), fmt.Sprintf("POWER_LOSS_SEED=%d", g.random.Int63()))
 		}
-		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		err = g.network.in(number, command.Start)
 		log.Close()
 		if err != nil {

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand"
@@ -89,51 +90,25 @@ func enterMountNamespace() {
 	}
 }
 
+// run makes one run and returns its exit code.
 func run() (int, error) {
-	folder := *keep
-	if folder == "" {
-		var err error
-		if folder, err = os.MkdirTemp("", "tidegate-cluster-"); err != nil {
-			return 2, err
-		}
-	} else if err := os.Mkdir(folder, 0o755); err != nil {
-		return 2, err
-	}
-	folder, err := filepath.Abs(folder)
+	folder, err := newFolder()
 	if err != nil {
 		return 2, err
 	}
-	judge, err := newJudge(folder)
+	r, noSwitch, err := newRun(folder)
 	if err != nil {
 		return 2, err
-	}
-	server, err := exec.LookPath(*binary)
-	if err == nil {
-		server, err = filepath.Abs(server)
-	}
-	if err != nil {
-		return 2, err
-	}
-	r := &Run{judge: judge, random: rand.New(rand.NewSource(*seed)), next: server, effects: map[string]int{}}
-	if *nextBinary != "" {
-		if r.next, err = filepath.Abs(*nextBinary); err != nil {
-			return 2, err
-		}
-	}
-	net, noSwitch := newNetwork()
-	r.group = &Group{judge: judge, sentinel: *against != "tidegate", binary: server, folder: folder, network: net, nodes: map[int]*Node{}, random: rand.New(rand.NewSource(*seed))}
-	if !r.group.sentinel {
-		r.group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
 	}
 	possible, err := r.chooseFaults(noSwitch)
 	if err != nil {
 		return 2, err
 	}
-	defer r.group.end()
-	fmt.Printf("seed %d, %d nodes, %d s, %s %v, in %s\n", *seed, *nodesCount, *seconds, server, r.group.flags, folder)
+	fmt.Printf("seed %d, %d nodes, %d s, %s %v, in %s\n", *seed, *nodesCount, *seconds, r.group.binary, r.group.flags, folder)
 	if r.group.powerLoss != "" {
 		fmt.Println("each kill is a loss of power: it loses what was not synced")
 	}
+	defer r.group.end()
 	if err := r.group.start(*nodesCount); err != nil {
 		return 2, err
 	}
@@ -148,59 +123,113 @@ func run() (int, error) {
 	return code, nil
 }
 
+// newFolder makes the folder of everything that a run leaves behind.
+func newFolder() (string, error) {
+	if *keep == "" {
+		return os.MkdirTemp("", "tidegate-cluster-")
+	}
+	if err := os.Mkdir(*keep, 0o755); err != nil {
+		return "", err
+	}
+	return filepath.Abs(*keep)
+}
+
+// newRun returns a run whose servers are not started yet; and, if its network has no switch, the reason.
+func newRun(folder string) (r *Run, noSwitch string, err error) {
+	judge, err := newJudge(folder)
+	if err != nil {
+		return nil, "", err
+	}
+	binaries := []string{*binary, *nextBinary}
+	if *nextBinary == "" {
+		binaries[1] = *binary
+	}
+	for i := range binaries {
+		path, err := exec.LookPath(binaries[i])
+		if err != nil {
+			return nil, "", err
+		}
+		if binaries[i], err = filepath.Abs(path); err != nil {
+			return nil, "", err
+		}
+	}
+	network, noSwitch := newNetwork()
+	group := &Group{
+		judge: judge, sentinel: *against != "tidegate", binary: binaries[0], folder: folder,
+		random: rand.New(rand.NewSource(*seed)), network: network, nodes: map[int]*Node{},
+	}
+	if !group.sentinel {
+		group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
+	}
+	return &Run{group: group, judge: judge, random: rand.New(rand.NewSource(*seed)), next: binaries[1], effects: map[string]int{}}, noSwitch, nil
+}
+
 // chooseFaults returns the faults to make, and says which can't be made here.
 func (r *Run) chooseFaults(noSwitch string) ([]Fault, error) {
-	lacks := map[need]string{}
-	if noSwitch != "" {
-		lacks[network] = noSwitch
-	}
-	if *nodesCount < 5 {
-		lacks[five] = "there are not five nodes"
-	}
-	if r.group.sentinel {
-		lacks[ours] = "it needs Tidegate's commands"
-	} else {
-		var err error
-		if r.group.slowDisk, err = r.compile("slow_disk"); err != nil {
-			lacks[library] = err.Error()
-		} else if *seed%4 >= 2 {
-			// It holds back what is written to a file, and keeps files that are removed, on the same file system.
-			if r.group.powerLoss, err = r.compile("power_loss"); err != nil {
-				return nil, err
-			}
-			lacks[fullDisk] = "kills lose what was not synced, with this seed"
-		}
-		if os.Getenv(inside) == "" {
-			lacks[fullDisk] = "no root, or no namespace of mounts"
-		}
+	lacks, err := r.lacks(noSwitch)
+	if err != nil {
+		return nil, err
 	}
 	wanted := map[string]bool{}
 	for _, name := range strings.Split(*chosen, ",") {
-		wanted[name] = *chosen != ""
+		wanted[name] = true
 	}
 	var possible []Fault
+	leftOut := map[string][]string{} // by reason
 	for _, fault := range faults {
 		if *chosen != "" && !wanted[fault.name] {
 			continue
 		}
 		delete(wanted, fault.name)
 		reason := ""
-		for need, why := range lacks {
-			if fault.needs&need != 0 {
-				reason = why
+		for _, need := range []need{network, five, library, fullDisk, ours} {
+			if fault.needs&need != 0 && reason == "" {
+				reason = lacks[need]
 			}
 		}
 		if reason != "" {
-			fmt.Printf("left out: %s (%s)\n", fault.name, reason)
+			leftOut[reason] = append(leftOut[reason], fault.name)
 			continue
 		}
 		possible = append(possible, fault)
 	}
+	for _, reason := range sorted(leftOut) {
+		fmt.Printf("left out: %s (%s)\n", strings.Join(leftOut[reason], " "), reason)
+	}
 	delete(wanted, "")
-	if len(wanted) > 0 || len(possible) == 0 {
-		return nil, fmt.Errorf("no such faults, or none is possible: %v", wanted)
+	if len(wanted) > 0 {
+		return nil, fmt.Errorf("no such faults: %v; there are others in faults.go", sorted(wanted))
+	}
+	if len(possible) == 0 {
+		return nil, errors.New("none of these faults can be made here")
 	}
 	return possible, nil
+}
+
+// lacks returns what can't be had here, and why.
+func (r *Run) lacks(noSwitch string) (map[need]string, error) {
+	lacks := map[need]string{network: noSwitch}
+	if *nodesCount < 5 {
+		lacks[five] = "there are not five nodes"
+	}
+	if r.group.sentinel {
+		lacks[ours] = "only Tidegate can do it"
+		return lacks, nil
+	}
+	if os.Getenv(inside) == "" {
+		lacks[fullDisk] = "no root, or no namespace of mounts"
+	}
+	var err error
+	if r.group.slowDisk, err = r.compile("slow_disk"); err != nil {
+		lacks[library] = err.Error()
+	} else if *seed%4 >= 2 {
+		// The library keeps files that are removed, and so needs all of them on one file system.
+		lacks[fullDisk] = "with this seed, kills lose what was not synced"
+		if r.group.powerLoss, err = r.compile("power_loss"); err != nil {
+			return nil, err
+		}
+	}
+	return lacks, nil
 }
 
 // compile compiles one of the suite's libraries that are loaded before the C library.
