@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,9 +162,16 @@ func fresh() string { return fmt.Sprintf("n%d", unused.Add(1)) }
 
 // counters: INCR returns more than whatever was returned, or seen anywhere, before it was sent, and nothing twice.
 type counters struct {
-	run    *Run
-	mutex  sync.Mutex
-	counts map[string]*count
+	run     *Run
+	mutex   sync.Mutex
+	counts  map[string]*count
+	history []shown // of counter:0
+}
+
+// shown is a value that somebody had seen by a time.
+type shown struct {
+	at    time.Duration
+	value int64
 }
 
 type count struct {
@@ -210,15 +218,36 @@ func (w *counters) step(c *Client) {
 			w.run.judge.violate("counter", "%s returned %d twice", key, value)
 		}
 		count.returned[value] = true
-		count.shown = max(count.shown, value)
+		w.show(key, value)
 	}
+}
+
+// show notes that a value is known from now on.
+func (w *counters) show(key string, value int64) {
+	if count := w.count(key); value > count.shown {
+		count.shown = value
+		if key == "counter:0" {
+			w.history = append(w.history, shown{w.run.judge.now(), value})
+		}
+	}
+}
+
+// shownAt returns the highest value of counter:0 that was known at a time.
+func (w *counters) shownAt(at time.Duration) int64 {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	later := sort.Search(len(w.history), func(i int) bool { return w.history[i].at > at })
+	if later == 0 {
+		return 0
+	}
+	return w.history[later-1].value
 }
 
 // observe takes a value that a follower showed: it shows nothing that may still be lost.
 func (w *counters) observe(key string, value int64) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.count(key).shown = max(w.count(key).shown, value)
+	w.show(key, value)
 }
 
 func (w *counters) finish(node int, conn *Conn) error {
@@ -833,9 +862,10 @@ func (w *expiry) step(c *Client) {
 
 func (w *expiry) finish(_ int, conn *Conn) error { return nil }
 
-// watchNode reads a counter on one node, whether it leads or not, again and again: on one connection the counter never goes back, and
-// it shows only what is kept.
+// watchNode reads a counter on one node, whether it leads or not, again and again. On one connection the counter never goes back, and
+// it shows only what is kept. It is no older than the node says it may be; on a leader it is not old at all.
 func watchNode(run *Run, place int, counters *counters) {
+	const key = "counter:0"
 	for ; !run.stopped(); time.Sleep(10 * time.Millisecond) {
 		members := run.group.members()
 		node := members[place%len(members)]
@@ -844,19 +874,36 @@ func watchNode(run *Run, place int, counters *counters) {
 			continue
 		}
 		for last := int64(0); !run.stopped(); time.Sleep(5 * time.Millisecond) {
-			reply, err := conn.call(callTimeout, "GET", "counter:0")
-			if err != nil || reply.isError() {
+			begin := run.judge.now()
+			replies, err := conn.pipeline(callTimeout, [][]any{{"INFO", "replication"}, {"GET", key}})
+			if err != nil || replies[0].isError() || replies[1].isError() {
 				break
 			}
-			if value := reply.number(); value >= 0 {
-				if value < last {
-					run.judge.violate("watched", "counter:0 was %d and then %d on one connection to node %d", last, value, node)
-				}
-				last = value
-				counters.observe("counter:0", value)
-				run.judge.tally("watched")[ok].Add(1)
+			value := max(replies[1].number(), 0)
+			if value < last {
+				run.judge.violate("watched", "%s was %d and then %d on one connection to node %d", key, last, value, node)
 			}
+			last = value
+			if age, isKnown := ageOf(replies[0].text); isKnown {
+				if due := counters.shownAt(begin - age); value < due {
+					run.judge.violate("watched", "%s is %d on node %d, which says that its data are at most %v old: %d was known before that", key, value, node, age, due)
+				}
+			}
+			counters.observe(key, value)
+			run.judge.tally("watched")[ok].Add(1)
 		}
 		conn.close()
 	}
+}
+
+// ageOf returns how old the data of a node may be, by its INFO.
+func ageOf(info string) (age time.Duration, isKnown bool) {
+	if strings.Contains(info, "role:master") {
+		return 0, true
+	}
+	_, rest, _ := strings.Cut(info, "slave_lag_ms:")
+	text, _, _ := strings.Cut(rest, "\r\n")
+	ms, err := strconv.Atoi(text)
+	// A node that follows a leader that is cut off may be wrong by 0.3 s.
+	return time.Duration(ms)*time.Millisecond + 300*time.Millisecond, err == nil && ms >= 0
 }
