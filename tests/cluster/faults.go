@@ -565,14 +565,15 @@ func (r *Run) startOrReplace(number int) error {
 	if err := r.group.launch(number); err != nil {
 		return err
 	}
-	node.mayEnd.Store(true)
 	for begin := time.Now(); time.Since(begin) < 15*time.Second && !node.hasEnded(); time.Sleep(50 * time.Millisecond) {
 		if r.group.isCaughtUp(number) {
-			r.count("node with changed files was accepted")
+			r.count("changed files: accepted")
+			node.damaged = false
+			node.mayEnd.Store(false)
 			return nil
 		}
 	}
-	r.count("node with changed files was refused, and replaced")
+	r.count("changed files: replaced")
 	if _, err := r.group.join(); err != nil {
 		return err
 	}

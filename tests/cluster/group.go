@@ -35,7 +35,7 @@ type Node struct {
 	ended     []chan struct{}
 	// mayEnd: this test ends it now, or would understand that it ends. Any other end is a violation.
 	mayEnd  *atomic.Bool
-	damaged bool // its files were changed
+	damaged bool // its files were changed: it may refuse to start
 }
 
 type Group struct {
@@ -131,6 +131,7 @@ func (g *Group) launch(number int) error {
 		return err
 	}
 	mayEnd := &atomic.Bool{}
+	mayEnd.Store(node.damaged)
 	node.processes, node.ended, node.mayEnd = nil, nil, mayEnd
 	for _, words := range commands {
 		log, err := os.OpenFile(filepath.Join(node.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

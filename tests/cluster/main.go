@@ -242,24 +242,26 @@ func (r *Run) compile(name string) (string, error) {
 	return library, nil
 }
 
-// work runs clients and faults, and then judges the data.
+// work runs clients and faults, and then judges what they saw and left.
 func (r *Run) work(possible []Fault) error {
 	all := workloads(r)
 	if err := r.prepare(); err != nil {
 		return err
 	}
 	var working sync.WaitGroup
-	for number := 1; number <= *clients; number++ {
+	start := func(do func()) {
 		working.Add(1)
 		go func() {
 			defer working.Done()
-			r.client(number, all)
+			do()
 		}()
 	}
-	if !r.group.sentinel {
-		for place := 0; place < *nodesCount; place++ {
-			go watchNode(r, place, all["counter"].(*counters))
-		}
+	for number := 1; number <= *clients; number++ {
+		start(func() { r.client(number, all) })
+	}
+	// A replica of Redis promises nothing that could be judged.
+	for place := 0; place < *nodesCount && !r.group.sentinel; place++ {
+		start(func() { watchNode(r, place, all["counter"].(*counters)) })
 	}
 	r.makeFaults(possible)
 	r.judge.event("no more faults")
@@ -271,26 +273,76 @@ func (r *Run) work(possible []Fault) error {
 	}
 	r.stop.Store(true)
 	working.Wait()
-	if err := r.finish(all, r.group.members()); err != nil {
+	if err := r.finish(all); err != nil {
 		return err
 	}
 	if !r.group.sentinel {
-		r.judge.event("everything is killed once more")
-		if _, err := r.group.kill(r.group.members()...); err != nil {
-			return err
-		}
-		for _, number := range r.group.members() {
-			if err := r.group.launch(number); err != nil {
-				return err
-			}
-		}
-		if err := r.finish(all, r.group.members()); err != nil {
+		if err := r.finishAgain(all); err != nil {
 			return err
 		}
 	}
-	locks, _ := all["lock"].(*locks)
+	r.judgeHistories(all)
+	return nil
+}
+
+// finish lets each workload judge the data of all nodes, when they agree, or of the leader of Redis.
+func (r *Run) finish(all map[string]Workload) error {
+	if err := r.group.waitUntilWhole(); err != nil {
+		r.judge.violate("group", "at the end: %v", err)
+		return nil
+	}
+	members := r.group.members()
+	if r.group.sentinel {
+		members = []int{r.leader()}
+	}
+	for _, number := range members {
+		if err := r.group.waitUntilCaughtUp(number); err != nil {
+			r.judge.violate("group", "at the end: %v", err)
+			continue
+		}
+		conn, err := r.group.network.dial(number, port)
+		if err != nil {
+			return err
+		}
+		for name, workload := range all {
+			if err := workload.finish(number, conn); err != nil {
+				conn.close()
+				return fmt.Errorf("%s can't read from node %d: %w", name, number, err)
+			}
+		}
+		conn.close()
+	}
+	return nil
+}
+
+// finishAgain kills all nodes once more, and judges the data that each has then.
+func (r *Run) finishAgain(all map[string]Workload) error {
+	r.judge.event("everything is killed once more")
+	if _, err := r.group.kill(r.group.members()...); err != nil {
+		return err
+	}
+	for _, number := range r.group.members() {
+		if err := r.group.launch(number); err != nil {
+			return err
+		}
+	}
+	if err := r.finish(all); err != nil {
+		return err
+	}
+	for _, number := range r.group.members() {
+		for _, line := range strings.Split(r.group.node(number).log(0), "\n") {
+			if strings.Contains(line, "panicked") || strings.Contains(line, "please report") {
+				r.judge.violate("log", "of node %d: %s", number, line)
+			}
+		}
+	}
+	return nil
+}
+
+// judgeHistories judges what clients saw of registers, locks and leases.
+func (r *Run) judgeHistories(all map[string]Workload) {
 	undecided := r.judge.judgeHistories("register", registerModel, all["register"].(*registers).histories)
-	if locks != nil {
+	if locks, isThere := all["lock"].(*locks); isThere {
 		undecided += r.judge.judgeHistories("lock", lockModel, locks.histories)
 	}
 	if undecided > 0 {
@@ -303,7 +355,6 @@ func (r *Run) work(possible []Fault) error {
 			}
 		}
 	}
-	return nil
 }
 
 // prepare makes what the workloads expect.
@@ -365,35 +416,6 @@ func (r *Run) makeFaults(possible []Fault) {
 		}
 		time.Sleep(r.between(100, 1000))
 	}
-}
-
-// finish lets each workload judge the data of all nodes, when they agree, or of the leader of Redis.
-func (r *Run) finish(all map[string]Workload, members []int) error {
-	if err := r.group.waitUntilWhole(); err != nil {
-		r.judge.violate("group", "at the end: %v", err)
-		return nil
-	}
-	if r.group.sentinel {
-		members = []int{r.leader()}
-	}
-	for _, number := range members {
-		if err := r.group.waitUntilCaughtUp(number); err != nil {
-			r.judge.violate("group", "at the end: %v", err)
-			continue
-		}
-		conn, err := r.group.network.dial(number, port)
-		if err != nil {
-			return err
-		}
-		for name, workload := range all {
-			if err := workload.finish(number, conn); err != nil {
-				conn.close()
-				return fmt.Errorf("%s can't read from node %d: %w", name, number, err)
-			}
-		}
-		conn.close()
-	}
-	return nil
 }
 
 // minimum is how many calls of each workload must have been answered for a verdict.
