@@ -456,18 +456,19 @@ func (r *Run) fill(node *Node) (bool, error) {
 		}
 	}
 	// A follower stands still while the others go on; a leader hands over. The file that is being written may have room for 64 MB.
-	leads := r.group.leader() == node.number
-	isFull := false
+	hasLed, isFull := false, false
 	for written := 0; written < 160 && !isFull; written++ {
 		before := r.group.info(node.number, "slave_repl_offset")
 		r.writeMuch(1 << 20)
-		if leads {
-			isFull = r.group.leader() != node.number
-		} else {
-			isFull = before == r.group.info(node.number, "slave_repl_offset") && r.group.missing(node.number) > 0
+		switch r.group.leader() {
+		case 0:
+		case node.number:
+			hasLed = true
+		default:
+			isFull = hasLed || before == r.group.info(node.number, "slave_repl_offset") && r.group.missing(node.number) > 0
 		}
 	}
-	r.hold(!leads)
+	r.hold(!hasLed)
 	return isFull, nil
 }
 
