@@ -194,7 +194,7 @@ impl Group<'_> {
         if node.is_here() {
             return Ok(self.server.url.to_owned());
         }
-        let mut url = Url::parse(self.server.url).map_err(|_| elsewhere())?;
+        let mut url = Url::parse(self.server.url).ok().filter(|url| url.scheme() != "unix").ok_or_else(elsewhere)?;
         let address: NodeAddress = node.address.parse().map_err(|_| elsewhere())?;
         let host = match address.host().contains(':') {
             true => format!("[{}]", address.host()),
