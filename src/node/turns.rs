@@ -61,6 +61,8 @@ pub(crate) struct Turns {
     leader: Option<(NodeId, Term)>,
     /// The core was told that the engine is stuck.
     is_stuck: bool,
+    /// The disk has no space for the log.
+    is_full: bool,
     /// The engine has asked for the end, which waits no longer than until then.
     end_by: Option<Duration>,
 }
@@ -122,6 +124,7 @@ impl Turns {
             given_bytes: 0,
             leader: None,
             is_stuck: false,
+            is_full: false,
             end_by: None,
         })
     }
@@ -199,9 +202,23 @@ impl Turns {
         self.core.time(self.door.now());
         self.follow(&mut done);
         done.outdated = self.take_outdated();
-        match (self.log.state(), self.log.failure()) {
+        let state = self.log.state();
+        self.tell_of_space(state);
+        match (state, self.log.failure()) {
             (State::Poisoned, Some(failure)) => Err(NodeError::Failed(failure.to_string())),
             _ => Ok(done),
+        }
+    }
+
+    fn tell_of_space(&mut self, state: State) {
+        let is_full = state == State::Full;
+        match std::mem::replace(&mut self.is_full, is_full) {
+            false if is_full => tracing::error!(
+                "the disk of this node is full: it takes nothing from the group, and can't lead for long, until there \
+                 is space"
+            ),
+            true if !is_full => tracing::warn!("the disk of this node takes the log of the group again"),
+            _ => {}
         }
     }
 
