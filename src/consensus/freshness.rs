@@ -3,7 +3,7 @@
 //! A follower's answer to a heartbeat carries a *stamp*, a time of its own clock. The next heartbeat brings the stamp
 //! back, together with the last entry that the leader knew to be committed. So once the follower has that entry, its
 //! data holds everything that was committed at the time of the stamp, as far as that leader knew: one that is cut off
-//! may lead on for an election timeout.
+//! may lead on for an election timeout. A new leader brings no stamp back before an entry of its own is committed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

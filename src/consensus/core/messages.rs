@@ -34,7 +34,12 @@ impl Core {
         };
         match &mut message.body {
             Body::Heartbeat { all, stamp, .. } => {
-                (*all, *stamp) = (self.committed(), self.freshness.stamp_of(message.to));
+                *all = self.committed();
+                // Before an entry of its own term is committed, a leader does not know all that its predecessor has
+                // committed.
+                if self.raft.raft.raft_log.term(all.0).is_ok_and(|term| term == self.raft.raft.term) {
+                    *stamp = self.freshness.stamp_of(message.to);
+                }
             }
             Body::Heard { stamp, .. } => *stamp = self.freshness.stamp(self.now),
             _ => {}

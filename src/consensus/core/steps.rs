@@ -184,7 +184,16 @@ impl Core {
             fuse::check(Fuse::Apply, at.index == before.index.next(), || format!("{at:?} behind {before:?}"));
             self.raft.advance_apply_to(at.index.0);
             match entry.payload {
-                Payload::Start => self.start_is_committed(at),
+                Payload::Start => {
+                    self.start_is_committed(at);
+                    // The engine has it once it has followed the orders before it.
+                    let before = self.orders.issued;
+                    if self.orders.handled >= before {
+                        self.orders.applied = at.index;
+                    } else {
+                        self.orders.entries.push_back((before, at.index));
+                    }
+                }
                 Payload::Block(block) => {
                     fuse::check(Fuse::Apply, block.follows(before.link), || format!("{at:?} behind {before:?}"));
                     let number = self.order(Order::Apply { at, block });

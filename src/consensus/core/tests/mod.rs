@@ -34,6 +34,8 @@ struct Group {
     loading: BTreeSet<u64>,
     cut: BTreeSet<u64>,
     unwritten: Vec<Vec<u64>>,
+    /// The node whose disk hangs once it has voted for another.
+    hangs_after_vote: Option<u64>,
 }
 
 impl Group {
@@ -49,6 +51,7 @@ impl Group {
             loading: BTreeSet::new(),
             cut: BTreeSet::new(),
             unwritten: Vec::new(),
+            hangs_after_vote: None,
         };
         ids.iter().fold(empty, |mut group, id| {
             group.add(*id, Mark::first(of_voters(&ids)));
@@ -100,6 +103,11 @@ impl Group {
                 let messages: Vec<Message> = output.messages.into_iter().chain(output.streams).collect();
                 self.sent.extend(messages.iter().cloned());
                 for message in messages {
+                    if self.hangs_after_vote == Some(id)
+                        && matches!(message.body, Body::Vote { pre: false, granted: true, .. })
+                    {
+                        self.hung.insert(id);
+                    }
                     let to = message.to.get();
                     if self.cut.contains(&id) || self.cut.contains(&to) || to as usize > self.cores.len() {
                         continue;
@@ -535,4 +543,38 @@ fn a_snapshot_that_is_made_again_is_the_one_to_send() {
     let mut core = start(node(1), first.clone(), Duration::ZERO).unwrap();
     core.snapshot_made(Mark { serial: 7, ..first });
     assert_eq!(core.raft.store().newest_snapshot().serial, 7);
+}
+
+#[test]
+fn a_followers_data_is_fresh_after_an_election_without_changes() {
+    let mut group = Group::new(3);
+    group.run(2_000);
+    let leader = group.leader();
+    for id in (1..=3).filter(|id| *id != leader) {
+        let fresh_at = group.core(id).take_output().fresh_at;
+        assert!(fresh_at.is_some_and(|at| group.now - at < Duration::from_millis(200)), "{fresh_at:?}");
+    }
+}
+
+#[test]
+fn a_new_leader_says_nothing_of_freshness_before_it_knows_what_is_committed() {
+    let mut group = Group::new(3);
+    group.run(1_000);
+    let old = group.leader();
+    group.propose(old);
+    group.run(100);
+    let (lagging, next) = (old % 3 + 1, (old + 1) % 3 + 1);
+    group.cut.insert(lagging);
+    group.propose(old);
+    group.settle();
+    let (committed, committed_at) = (group.core(old).committed(), group.now);
+    // The node that lags elects the other one, and does not write its first entry.
+    group.cut = BTreeSet::from([old]);
+    group.hangs_after_vote = Some(lagging);
+    group.run(900);
+    let next = group.core(next);
+    assert!(next.leads() && !matches!(next.reign, Reign::Open(_)));
+    let fresh_at = group.core(lagging).take_output().fresh_at;
+    assert!(group.core(lagging).orders.applied < committed, "it lacks what was acknowledged");
+    assert!(fresh_at.is_none_or(|at| at <= committed_at), "{fresh_at:?} after {committed_at:?}");
 }
