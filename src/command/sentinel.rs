@@ -194,9 +194,9 @@ fn place(member: Option<&MemberView>) -> (&str, u16) {
     home.map_or(("?", 0), |(address, _)| (address.host(), address.port))
 }
 
-/// Returns the id of a node, which follows from the birth of its folder.
+/// Returns the id of a node: its name in Cluster mode.
 fn id(member: &MemberView) -> String {
-    member.home.as_ref().map_or_else(String::new, |(_, birth)| format!("{birth:040x}"))
+    member.home.as_ref().map_or_else(String::new, |(_, name)| name.clone())
 }
 
 /// Returns for how many ms a node has been silent, as far as this is known.
@@ -308,8 +308,6 @@ fn fail_over(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let group = ctx.server.persistence.journal.as_mut().and_then(Journal::group).ok_or(NO_GROUP)?;
     let heir = group.heir(None).ok_or(Error::text("NOGOODSLAVE No suitable replica to promote"))?;
     group.transfer(heir).map_err(|refusal| Error::owned(format!("ERR {refusal}")))?;
-    // The reply to this client waits for no round, so nothing else might ask for the one that the transfer waits for.
-    group.ask_for(group.current_round());
     ctx.reply.ok();
     Ok(())
 }

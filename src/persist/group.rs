@@ -244,6 +244,10 @@ impl GroupLog {
             self.failure = Some(failure.to_string());
         }
         self.requests.follow(&self.door, self.rounds.confirmed);
+        // The reply of whoever asked for a new leader may have left under a lease, or may not be wanted.
+        if let Some(round) = self.requests.awaited_round() {
+            self.ask_for(round);
+        }
     }
 
     fn advance(&mut self, lsn: Lsn) {

@@ -53,6 +53,11 @@ impl Requests {
         self.heir = Some((round, to));
     }
 
+    /// Returns the round that a change of the leader waits for.
+    pub(super) fn awaited_round(&self) -> Option<u64> {
+        self.heir.map(|(round, _)| round)
+    }
+
     /// Notes the members as of the last entry.
     pub(super) fn note_members(&mut self, members: &Members) {
         if let Some(asked) = self.change.as_mut().filter(|asked| asked.change.is_made_in(members)) {

@@ -18,8 +18,8 @@ pub(crate) struct GroupView {
 #[derive(Debug)]
 pub(crate) struct MemberView {
     pub(crate) number: u64,
-    /// Where clients reach it, and the birth of its folder, if the log says so.
-    pub(crate) home: Option<(NodeAddress, u64)>,
+    /// Where clients reach it, and its name of 40 hexadecimal digits, if the log says so.
+    pub(crate) home: Option<(NodeAddress, String)>,
     pub(crate) leads: bool,
     pub(crate) votes: bool,
     pub(crate) is_own: bool,
@@ -63,7 +63,7 @@ impl GroupLog {
             let home = self.members().homes.get(&node);
             MemberView {
                 number: node.get(),
-                home: home.map(|home| (home.address.clone(), home.birth.0.get())),
+                home: home.map(|home| (home.address.clone(), home.birth.name())),
                 leads: Some(node.get()) == leader && home.is_some(),
                 votes: self.members().voters.contains(&node),
                 is_own,

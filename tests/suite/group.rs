@@ -357,6 +357,22 @@ fn a_change_that_would_stop_the_group_is_refused() {
 }
 
 #[test]
+fn leadership_is_handed_over_although_no_reply_waits() {
+    let group = Group::with(&["--read-lease", "yes"], false);
+    let (leader, _) = group.increment();
+    // The list gives the leader its lease, so the reply to the handover leaves at once.
+    let heir = leader % 3 + 1;
+    group.until_listed(leader, &[&heir.to_string(), "connected"]);
+    assert_eq!(group.managed(leader, &["transfer", &heir.to_string()]), format!("node {heir} leads\n"));
+    let next = heir % 3 + 1;
+    group.until_listed(heir, &[&next.to_string(), "connected"]);
+    let mut client = group.connect(heir).expect("it runs");
+    client.send("CLIENT REPLY OFF");
+    client.send(&format!("NODE TRANSFER {next}"));
+    group.until_listed(next, &[&next.to_string(), "leader", "self"]);
+}
+
+#[test]
 fn clients_of_a_leader_that_a_script_keeps_busy_are_disconnected() {
     let mut group = Group::with(&["--busy-reply-threshold", "50", "--stuck-leader-timeout", "500"], false);
     let (leader, _) = group.increment();

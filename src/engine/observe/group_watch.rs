@@ -173,7 +173,7 @@ mod tests {
     fn view(leader: u64, connected: &[u64]) -> GroupView {
         let member = |number| MemberView {
             number,
-            home: Some((NodeAddress::new("h", number as u16, 9).unwrap(), number)),
+            home: Some((NodeAddress::new("h", number as u16, 9).unwrap(), number.to_string())),
             leads: number == leader,
             votes: true,
             is_own: number == 1,
