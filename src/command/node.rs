@@ -74,8 +74,10 @@ fn change(
     }
     let client = (ctx.session.key, ctx.entry.id);
     begin(group(ctx)?, node, client).map_err(refused)?;
-    let on_timeout = |reply: &mut Reply| reply.error(b"ERR the change of the group goes on");
-    Ok(Flow::wait(Wait::until(None, on_timeout)))
+    let wait_ms = i64::try_from(ctx.server.config.quorum_wait_ms).unwrap_or(i64::MAX);
+    let on_timeout =
+        |reply: &mut Reply| reply.error(b"ERR the group takes long, and the change goes on: see NODE LIST");
+    Ok(Flow::wait(Wait::until(ctx.now_ms().checked_add(wait_ms), on_timeout)))
 }
 
 fn transfer(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -201,13 +201,13 @@ impl Persistence {
 
     /// Refuses reads on a node that follows its group: those of grants, of which only the leader knows all, and all of
     /// them while the data may be older than `max-staleness` allows.
-    pub(crate) fn admit_following(&self, config: &Config, flags: Flags, group: Group) -> Result<(), Error> {
+    pub(crate) fn admit_following(&self, config: &Config, may_be_old: bool, group: Group) -> Result<(), Error> {
         if group == Group::Coordination {
             return Err(OF_GRANTS);
         }
         let max_age = Duration::from_millis(config.max_staleness_ms);
         match self.journal.as_ref().and_then(Journal::member) {
-            Some(group) if !max_age.is_zero() && !flags.contains(Flags::STALE) => match group.age() {
+            Some(group) if !max_age.is_zero() && !may_be_old => match group.age() {
                 Some(age) if age <= max_age => Ok(()),
                 _ => Err(TOO_OLD),
             },

@@ -162,6 +162,8 @@ pub struct Transaction {
     pub(crate) needs_memory: bool,
     /// All flags that any of the commands has.
     pub(crate) flags: Flags,
+    /// One of the commands must not run on data that is too old.
+    pub(crate) needs_fresh_data: bool,
     /// The database that a queued SELECT chose for the commands after it.
     pub(crate) selected: Option<DbIndex>,
     bytes: usize,
@@ -173,6 +175,7 @@ impl Transaction {
         if !self.broken {
             self.needs_memory |= entry.command.flags.contains(Flags::DENYOOM);
             self.flags = self.flags.union(entry.command.flags);
+            self.needs_fresh_data |= !entry.command.flags.contains(Flags::STALE);
             let argv = OwnedArgv::from_argv(argv);
             self.bytes += argv.bytes() + size_of::<(CommandId, OwnedArgv)>();
             self.commands.push((entry.id, argv));

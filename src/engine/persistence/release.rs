@@ -301,6 +301,12 @@ impl Session {
         }
     }
 
+    /// Whether what a command of these flags would run may find old data: for EXEC, whether all queued commands may.
+    pub(in crate::engine) fn may_find_old_data(&self, flags: Flags) -> bool {
+        let queued = self.transaction.as_ref().filter(|_| flags.contains(Flags::RUNS_QUEUE));
+        queued.map_or(flags.contains(Flags::STALE), |transaction| !transaction.needs_fresh_data)
+    }
+
     /// Returns the flags of what a command of this session would run: for EXEC those of the queued commands.
     pub(in crate::engine) fn flags_to_run(&self, flags: Flags) -> Flags {
         match &self.transaction {

@@ -61,7 +61,8 @@ impl ServerState {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }
         if session.restrictions.contains(Restrictions::FOLLOWING) {
-            self.persistence.admit_following(&self.config, flags, entry.command.group)?;
+            let may_be_old = session.may_find_old_data(flags);
+            self.persistence.admit_following(&self.config, may_be_old, entry.command.group)?;
         }
         if session.restrictions.contains(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;
@@ -123,7 +124,8 @@ impl ServerState {
         }
         self.persistence.admit_logged(&self.config, flags)?;
         if session.restrictions.contains(Restrictions::FOLLOWING) {
-            self.persistence.admit_following(&self.config, flags, entry.command.group)?;
+            let may_be_old = flags.contains(Flags::STALE);
+            self.persistence.admit_following(&self.config, may_be_old, entry.command.group)?;
         }
         if session.restrictions.contains(Restrictions::LIMITED) {
             self.access().admit_user(session, entry, argv, Context::Lua)?;

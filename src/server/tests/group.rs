@@ -275,8 +275,17 @@ fn a_follower_knows_how_old_its_data_is() {
     assert!(lag.parse::<u64>().is_ok_and(|lag| lag < 60_000), "{info}");
     // Nobody tells it more, so its data grows old.
     group.others(follower).into_iter().for_each(|other| group.stop(other));
+    group.line(follower, "MULTI");
+    assert_eq!(group.line(follower, "GET k").as_deref(), Some("+QUEUED\\r\\n"));
+    let server = group.at(follower);
+    let other = server.engine.server.open_session(Peer::default());
+    let queueing = std::mem::replace(&mut server.client, other);
     let refused = "-MASTERDOWN The data of this node is older than max-staleness allows.\\r\\n";
     group.until("the data is old", |group| group.line(follower, "GET k").as_deref() == Some(refused));
+    let polling = std::mem::replace(&mut group.at(follower).client, queueing);
+    let reply = group.line(follower, "EXEC").expect("a reply");
+    assert!(reply.starts_with("-EXECABORT") && reply.contains("MASTERDOWN"), "queued while it was fresh: {reply}");
+    group.at(follower).client = polling;
     assert!(group.line(follower, "INFO replication").expect("it is allowed").contains("slave_lag_ms:"));
     group.at(follower).engine.server.config.max_staleness_ms = 0;
     assert_eq!(group.line(follower, "GET k").as_deref(), Some("$1\\r\\nv\\r\\n"));
