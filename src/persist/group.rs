@@ -46,7 +46,7 @@ pub(crate) struct GroupLog {
     orders: VecDeque<(u64, Order)>,
     /// The members as of `position`.
     members: Members,
-    /// The leader that this node knows.
+    /// The leader that the node has told of.
     leader: Option<NodeId>,
     /// The reigns of this node since its start that have begun, and why they have ended.
     reigns: u64,
@@ -367,9 +367,10 @@ impl GroupLog {
         Why::ALL.into_iter().map(|why| (why.name(), self.ends.get(&why).copied().unwrap_or_default()))
     }
 
-    /// Returns the leader that this node knows.
+    /// Returns the leader that this node knows. It names itself only while its engine leads: before, and from the end
+    /// of the reign on, it serves nobody.
     pub(crate) fn leader(&self) -> Option<NodeId> {
-        self.leader
+        self.leader.filter(|leader| self.leads() || Some(*leader) != self.facts().own)
     }
 
     /// Returns the last leader that this node knew, and its term.
@@ -379,7 +380,7 @@ impl GroupLog {
 
     /// Returns where clients reach the leader, if this node knows.
     pub(crate) fn leader_address(&self) -> Option<&NodeAddress> {
-        self.members.homes.get(&self.leader?).map(|home| &home.address)
+        self.members.homes.get(&self.leader()?).map(|home| &home.address)
     }
 
     /// Whether the engine has executed something that was not given back.

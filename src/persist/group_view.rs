@@ -5,7 +5,7 @@ use crate::base::lsn::Lsn;
 use crate::base::node_address::NodeAddress;
 use crate::log::replicated::types::NodeId;
 
-/// What this node knows of its group.
+/// See the file's header.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     /// The members, ordered by their numbers.
@@ -14,7 +14,7 @@ pub(crate) struct GroupView {
     pub(crate) term: u64,
 }
 
-/// What this node knows of a member.
+/// A member, as clients are told of it.
 #[derive(Debug)]
 pub(crate) struct MemberView {
     pub(crate) number: u64,
@@ -49,22 +49,16 @@ impl GroupView {
 }
 
 impl GroupLog {
-    /// Returns the number of the leader to be named to clients. A node names itself only while its engine leads, too.
-    pub(crate) fn named_leader(&self) -> Option<u64> {
-        let leader = self.leader()?;
-        (self.leads() || Some(leader) != self.facts().own).then_some(leader.get())
-    }
-
-    /// Returns what this node knows of its group.
+    /// Returns the group as clients are told of it.
     pub(crate) fn view(&self) -> GroupView {
-        let (facts, leader) = (self.facts(), self.named_leader());
+        let (facts, leader) = (self.facts(), self.leader());
         let of_member = |node: NodeId| {
             let (is_own, peer) = (Some(node) == facts.own, facts.peer(node));
             let home = self.members().homes.get(&node);
             MemberView {
                 number: node.get(),
                 home: home.map(|home| (home.address.clone(), home.birth.name())),
-                leads: Some(node.get()) == leader && home.is_some(),
+                leads: Some(node) == leader && home.is_some(),
                 votes: self.members().voters.contains(&node),
                 is_own,
                 is_connected: is_own || peer.is_some_and(|peer| peer.link.is_connected()),

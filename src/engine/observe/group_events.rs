@@ -17,7 +17,7 @@ impl ServerState {
         }
         let Some(group) = self.persistence.journal.as_ref().and_then(Journal::member) else { return };
         let (watch, now_ms) = (&mut self.audience.group_watch, self.time.clock.steady_ms());
-        if !watch.is_due(group.named_leader(), now_ms) {
+        if !watch.is_due(group.leader().map(|leader| leader.get()), now_ms) {
             return;
         }
         let name = String::from_utf8_lossy(&self.config.sentinel_master_name);

@@ -6,7 +6,6 @@
 
 use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
-use crate::log::replicated::types::NodeId;
 use crate::persist::journal::Journal;
 use crate::resp::request::Argv;
 use crate::session::Session;
@@ -47,9 +46,7 @@ impl ServerState {
     /// Returns the error that sends a client to the leader.
     fn moved(&self, slot: u16) -> Error {
         let group = self.persistence.journal.as_ref().and_then(Journal::member);
-        // A leader whose engine is still behind is named by the others already.
-        let own = NodeId::new(self.config.node_id);
-        let leader = group.filter(|group| group.leader() != own).and_then(|group| group.leader_address());
+        let leader = group.and_then(|group| group.leader_address());
         // As in Redis, an IPv6 address has no brackets.
         leader.map_or(DOWN, |at| Error::owned(format!("MOVED {slot} {}:{}", at.host(), at.port)))
     }
