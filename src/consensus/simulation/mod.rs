@@ -8,11 +8,9 @@ mod judge;
 mod node;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use self::world::{Faults, World};
 use crate::log::planted::{self, Bug};
-use crate::log::reached::{reached, seeds};
+use crate::log::reached::{fault_of, reached, seeds};
 
 reached! {
     elections "a reign that began"
@@ -55,14 +53,10 @@ type Focus = fn(&mut Faults);
 /// Runs a seed, with the faults that `focus` names and others that the seed chooses. Returns what was reached, and a
 /// digest of everything that happened, or the fault that was found.
 fn run(seed: u64, focus: Focus) -> Result<(Reached, u64), String> {
-    catch_unwind(AssertUnwindSafe(|| {
+    fault_of(|| {
         let mut world = World::new(seed, focus);
         world.run();
         (world.reached, world.trace)
-    }))
-    .map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
     })
 }
 

@@ -28,12 +28,10 @@ mod server;
 mod transfers;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use self::faults::Faults;
 use self::world::World;
 use crate::log::planted::{Bug, plant};
-use crate::log::reached::{reached, seeds};
+use crate::log::reached::{fault_of, reached, seeds};
 use crate::script::without_alarm;
 
 /// Seeds of the test.
@@ -77,10 +75,7 @@ fn run(seed: u64, focus: Focus) -> Result<(Reached, u64), String> {
         world.run();
         (world.reached, world.trace)
     };
-    catch_unwind(AssertUnwindSafe(|| without_alarm(run))).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
-    })
+    fault_of(|| without_alarm(run))
 }
 
 #[test]
