@@ -190,10 +190,12 @@ impl Group<'_> {
 
     /// Returns the address of a node for clients, reached in the same way as the first one.
     fn url_of(&self, node: &Node) -> Result<String, MembershipError> {
+        if node.is_here() { Ok(self.server.url.to_owned()) } else { self.url_elsewhere(node) }
+    }
+
+    /// As [`url_of`](Self::url_of), for a node that is not the first one.
+    fn url_elsewhere(&self, node: &Node) -> Result<String, MembershipError> {
         let elsewhere = || MembershipError::Elsewhere(node.number);
-        if node.is_here() {
-            return Ok(self.server.url.to_owned());
-        }
         let mut url = Url::parse(self.server.url).ok().filter(|url| url.scheme() != "unix").ok_or_else(elsewhere)?;
         let address: NodeAddress = node.address.parse().map_err(|_| elsewhere())?;
         let host = match address.host().contains(':') {
@@ -296,7 +298,7 @@ impl Group<'_> {
     fn transfer(&self, number: u64) -> Result<(), MembershipError> {
         let (nodes, leader) = self.led()?;
         let heir = nodes.iter().find(|node| node.number == number).ok_or(MembershipError::NoMember(number))?;
-        let url = self.url_of_peer(heir)?;
+        let url = self.url_elsewhere(heir)?;
         match self.connect(&leader)?.call(&[b"NODE", b"TRANSFER", number.to_string().as_bytes()]) {
             // The reply may be lost: the connection ends with the reign.
             Ok(_) | Err(ClientError::Io(..)) => {}
@@ -312,12 +314,6 @@ impl Group<'_> {
             sleep(LOOK_EVERY);
         }
         Err(MembershipError::NotTaken(number))
-    }
-
-    /// As [`url_of`](Self::url_of), for a row that the leader has told: what is `self` there is not the first node.
-    fn url_of_peer(&self, node: &Node) -> Result<String, MembershipError> {
-        let elsewhere = Node { link: String::new(), ..node.clone() };
-        self.url_of(&elsewhere)
     }
 }
 

@@ -57,7 +57,7 @@ impl Place {
         matches!(self, Place::Tcp { security: Security::Tls, .. })
     }
 
-    /// What it serves.
+    /// Returns the service of the connections that come in here.
     fn service(&self) -> Service {
         match self {
             Place::Tcp { service, .. } => *service,

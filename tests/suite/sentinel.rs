@@ -200,7 +200,7 @@ fn the_port_serves_its_own_commands_and_channels_only() {
     assert_eq!(text(&call(&mut sentinel, "QUIT")), "OK");
     assert!(sentinel.read_to_end().is_empty());
 
-    // What the documentation of Redis gives to a client of Sentinel.
+    // The rights that the documentation of Redis recommends for clients of Sentinel.
     let rights = "ACL SETUSER finder on >word allchannels -@all +auth +client|getname +client|id +client|setname \
                   +command +hello +ping +role +sentinel|get-master-addr-by-name +sentinel|master +sentinel|myid \
                   +sentinel|replicas +sentinel|sentinels +sentinel|masters +subscribe";

@@ -186,12 +186,12 @@ impl Core {
             match entry.payload {
                 Payload::Start => {
                     self.start_is_committed(at);
-                    // The engine has it once it has followed the orders before it.
-                    let before = self.orders.issued;
-                    if self.orders.handled >= before {
+                    // It has no order of its own: the engine has it once it has followed all of those so far.
+                    let last = self.orders.issued;
+                    if self.orders.handled >= last {
                         self.orders.applied = at.index;
                     } else {
-                        self.orders.entries.push_back((before, at.index));
+                        self.orders.entries.push_back((last, at.index));
                     }
                 }
                 Payload::Block(block) => {
