@@ -49,8 +49,8 @@ pub struct Engine {
     pub ks: Keyspace,
     /// Everything else.
     pub server: ServerState,
-    /// Memory for the commands that are decoded ahead.
-    pub(super) batch: Batch<Run>,
+    /// Memory for the commands that are decoded ahead. A box, since each read takes it out and puts it back.
+    pub(super) batch: Option<Box<Batch<Run>>>,
 }
 
 /// How long one reading of the wall clock is used for clients' commands. A reading costs as much as many commands take,
@@ -122,7 +122,7 @@ impl Engine {
         };
         server.events_changed(&mut ks);
         server.meters.key_prefixes_changed(&server.config, &mut ks);
-        Engine { ks, server, batch: Batch::default() }
+        Engine { ks, server, batch: None }
     }
 
     /// Ends the engine and returns its script state for use in a new one, without the scripts that clients loaded.

@@ -102,12 +102,6 @@ impl<R> Batch<R> {
         Ok(self.commands.len())
     }
 
-    /// Frees the batch's memory.
-    pub(crate) fn give_back(&mut self) {
-        self.spans = Vec::new();
-        self.commands = Vec::new();
-    }
-
     /// Starts the lookups of the commands' first keys and records their probable locations.
     pub(crate) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
         let keys = self.commands.iter().map(|planned| self.first_key(planned, input));

@@ -59,7 +59,7 @@ impl Engine {
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
         let table = self.server.table_of(session);
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = self.batch.take().unwrap_or_default();
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
@@ -81,7 +81,7 @@ impl Engine {
                 }
             }
         };
-        self.batch = batch;
+        self.batch = Some(batch);
         fed
     }
 

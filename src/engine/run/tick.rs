@@ -79,7 +79,7 @@ impl Engine {
 
     /// Frees the memory of reused buffers, so that a quiet server holds none of it.
     fn give_back_scratch(&mut self) {
-        self.batch.give_back();
+        self.batch = None;
         self.ks.give_back_scratch(self.server.persistence.safe());
         self.server.persistence.give_back_buffers();
         let ServerState { programs, meters, clients, waits, .. } = &mut self.server;
