@@ -374,7 +374,7 @@ func (w *registers) step(c *Client) {
 	value := fresh()
 	var result *Result
 	input := registerInput{kind: "set", new: value}
-	if c.random.Intn(2) == 0 || read.isNull() {
+	if c.random.Intn(2) == 0 || read.Outcome != ok || read.isNull() {
 		result = c.call("register", "SET", key, value)
 	} else {
 		input = registerInput{kind: "cas", from: read.text, new: value}

@@ -50,6 +50,12 @@ static unsigned removed;
 static const char *dir, *journal_dir;
 static char journal[4096];
 
+/* Ends the server when the library itself fails, as on a full disk, which it does not simulate. */
+static void give_up(int line) {
+    fprintf(stderr, "power_loss.c:%d: %s\n", line, strerror(errno));
+    abort();
+}
+
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_pread)(int, void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
@@ -63,7 +69,7 @@ __attribute__((constructor)) static void begin(void) {
     dir = getenv("POWER_LOSS_DIR");
     journal_dir = getenv("POWER_LOSS_JOURNAL");
     const char *seed = getenv("POWER_LOSS_SEED");
-    if (!dir || !journal_dir || !seed) abort();
+    if (!dir || !journal_dir || !seed) give_up(__LINE__);
     dice = strtoull(seed, NULL, 10) * 2 + 1;
     snprintf(journal, sizeof journal, "%s/journal", journal_dir);
     removed = (unsigned)getpid();
@@ -96,7 +102,7 @@ static void note(const char *what, const char *path, const char *other) {
     char line[8300];
     int len = snprintf(line, sizeof line, "%s\t%s\t%s\n", what, path, other);
     int fd = real_open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0 || real_write(fd, line, (size_t)len) != len) abort();
+    if (fd < 0 || real_write(fd, line, (size_t)len) != len) give_up(__LINE__);
     close(fd);
 }
 
@@ -105,20 +111,20 @@ static void forget(int fd) {
     char link[64], path[4096], line[8300], rest[4200];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
-    if (len < 0) abort();
+    if (len < 0) give_up(__LINE__);
     path[len] = 0;
     FILE *from = fopen(journal, "r");
     if (!from) return;
     snprintf(rest, sizeof rest, "%s.new", journal);
     FILE *to = fopen(rest, "w");
-    if (!to) abort();
+    if (!to) give_up(__LINE__);
     while (fgets(line, sizeof line, from)) {
         char *name = strchr(line, '\t') + 1, *end = strchr(name, '\t');
         while (*end != '/') end--;
         if (end - name != len || strncmp(name, path, (size_t)len)) fputs(line, to);
     }
     fclose(from);
-    if (fclose(to) || real_rename(rest, journal)) abort();
+    if (fclose(to) || real_rename(rest, journal)) give_up(__LINE__);
 }
 
 int open64(const char *path, int flags, ...) {
@@ -162,7 +168,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t len, off_t at) {
         done = -1;
     } else {
         struct unsynced *write = malloc(sizeof *write + len);
-        if (!write) abort();
+        if (!write) give_up(__LINE__);
         *write = (struct unsynced){.next = NULL, .at = at, .len = len};
         memcpy(write->bytes, bytes, len);
         *file->end = write;
@@ -170,7 +176,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t len, off_t at) {
         for (off_t begin = at, end; begin < at + (off_t)len; begin = end) {
             end = (begin / SECTOR + 1) * SECTOR;
             if (end > at + (off_t)len) end = at + (off_t)len;
-            if (roll(EARLY) == 0 && persist(fd, write->bytes + (begin - at), (size_t)(end - begin), begin)) abort();
+            if (roll(EARLY) == 0 && persist(fd, write->bytes + (begin - at), (size_t)(end - begin), begin)) give_up(__LINE__);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -231,7 +237,7 @@ int rename(const char *from, const char *to) {
     if (!is_ours(from)) return real_rename(from, to);
     pthread_mutex_lock(&lock);
     /* The replaced file would have to be kept; the server never renames onto an existing file. */
-    if (access(to, F_OK) == 0) abort();
+    if (access(to, F_OK) == 0) give_up(__LINE__);
     int failed = real_rename(from, to);
     if (!failed) note("rename", from, to);
     pthread_mutex_unlock(&lock);
