@@ -55,15 +55,18 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Makes the log of a node that starts, with no entries behind `before`.
-    pub(super) fn new(snapshot: Mark, before: Position, memory_bytes: u64) -> Entries {
+    /// Makes the log of a node that starts, with no entries behind the snapshot. Of those that it covers, `covered`
+    /// says which the files hold, as in [`Recovered`](crate::log::replicated::write::Recovered).
+    pub(super) fn new(snapshot: Mark, covered: &[Position], memory_bytes: u64) -> Entries {
+        let mut older = Older::new(*covered.first().unwrap_or(&snapshot.at));
+        covered.iter().for_each(|at| older.push(*at));
         Entries {
             initial: Default::default(),
-            before,
+            before: snapshot.at,
             kept: VecDeque::new(),
             kept_bytes: 0,
             memory_bytes,
-            older: Older::new(before),
+            older,
             wishes: RefCell::default(),
             fetched: Vec::new(),
             snapshot,
@@ -396,7 +399,7 @@ mod tests {
     }
 
     fn entries() -> Entries {
-        Entries::new(Mark::default(), Position::default(), MEMORY_BYTES)
+        Entries::new(Mark::default(), &[], MEMORY_BYTES)
     }
 
     /// Returns `count` entries of term 1, each with a block of one unit.
@@ -452,7 +455,7 @@ mod tests {
 
     /// Returns a log of which the entries 1 to 3 have left memory, and 4 and 5 have not.
     fn trimmed() -> Entries {
-        let mut entries = Entries::new(Mark::default(), Position::default(), 0);
+        let mut entries = Entries::new(Mark::default(), &[], 0);
         entries.append(&chain(5)).unwrap();
         entries.trim(Index(3));
         entries
@@ -472,7 +475,7 @@ mod tests {
 
     #[test]
     fn the_oldest_entries_leave_memory_when_they_take_too_much() {
-        let mut entries = Entries::new(Mark::default(), Position::default(), 0);
+        let mut entries = Entries::new(Mark::default(), &[], 0);
         entries.append(&chain(5)).unwrap();
         let all = entries.kept_bytes;
         entries.memory_bytes = all - 1;

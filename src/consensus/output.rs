@@ -30,8 +30,6 @@ pub(crate) struct Settings {
 pub(crate) enum StartError {
     #[error("a group needs at least {VOTERS_MIN} voters")]
     TooFewVoters,
-    #[error("the snapshot up to entry {0} does not belong to this log")]
-    Snapshot(Index),
     #[error("the log is damaged: {0}")]
     Log(LogError),
     #[error("consensus can't start: {0}")]

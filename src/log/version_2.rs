@@ -196,7 +196,7 @@ fn version_2_logs_can_still_be_read() {
     }
     let found = read(&disk).take();
     let first = Position { index: Index(1), term: Term(1), link: Link::default() };
-    assert_eq!((found.ballot, found.before, found.committed), (ballot(5, 3), first, Index(6)));
+    assert_eq!((found.ballot, found.covered, found.committed), (ballot(5, 3), vec![first], Index(6)));
     assert_eq!(found.entries, entries());
     let mut recovery = Recovery::open(directory(&disk), Lsn::NONE).unwrap();
     let mut units = Vec::new();

@@ -138,7 +138,7 @@ impl Core {
     /// Continues with what is on the disk. `now` is the time since any fixed moment. The first order loads the
     /// snapshot.
     pub(crate) fn new(id: NodeId, disk: Recovered, settings: Settings, now: Duration) -> Result<Core, StartError> {
-        let Recovered { mut ballot, snapshot, before, entries: recovered, committed } = disk;
+        let Recovered { mut ballot, snapshot, covered, entries: recovered, committed } = disk;
         let members = snapshot.members.clone();
         if !members.voters.is_empty() && members.voters.len() < VOTERS_MIN {
             return Err(StartError::TooFewVoters);
@@ -148,11 +148,8 @@ impl Core {
         if ballot.term < snapshot.at.term && recovered.is_empty() {
             ballot = Ballot { term: snapshot.at.term, vote: None };
         }
-        let mut entries = Entries::new(snapshot.clone(), before, settings.memory_bytes);
+        let mut entries = Entries::new(snapshot.clone(), &covered, settings.memory_bytes);
         entries.append(&recovered.iter().map(foreign).collect::<Vec<_>>()).map_err(StartError::Log)?;
-        if entries.at(snapshot.at.index) != Some(snapshot.at) {
-            return Err(StartError::Snapshot(snapshot.at.index));
-        }
         let last = entries.last();
         fuse::check(Fuse::Term, last.term <= ballot.term, || {
             format!("entry {} has term {}, but the ballot {}", last.index, last.term, ballot.term)

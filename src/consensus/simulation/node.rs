@@ -32,7 +32,7 @@ use crate::log::sim::SimDisk;
 pub(super) struct Durable {
     pub(super) ballot: Ballot,
     snapshot: Mark,
-    before: Position,
+    /// Those behind the snapshot.
     entries: Vec<Entry>,
     committed: Index,
 }
@@ -40,11 +40,11 @@ pub(super) struct Durable {
 impl Durable {
     pub(super) fn new(snapshot: Mark) -> Durable {
         let ballot = Ballot { term: snapshot.at.term, vote: None };
-        Durable { ballot, before: snapshot.at, committed: snapshot.at.index, snapshot, entries: Vec::new() }
+        Durable { ballot, committed: snapshot.at.index, snapshot, entries: Vec::new() }
     }
 
     pub(super) fn last(&self) -> Index {
-        self.entries.last().map_or(self.before.index, |entry| entry.index)
+        self.entries.last().map_or(self.snapshot.at.index, |entry| entry.index)
     }
 
     fn write(&mut self, write: &Write) {
@@ -63,18 +63,15 @@ impl Durable {
 
     fn install(&mut self, mark: Mark) {
         self.entries.clear();
-        (self.before, self.committed, self.snapshot) = (mark.at, mark.at.index, mark);
+        (self.committed, self.snapshot) = (mark.at.index, mark);
     }
 
-    /// Whether the journal has this, which may go further back and know of fewer commits.
+    /// Whether the journal has this, which may know of fewer commits.
     fn is(&self, found: &Recovered) -> bool {
-        let is_same = |entries: &[Entry]| entries.iter().rev().zip(found.entries.iter().rev()).all(|(a, b)| a == b);
-        let goes_back = found.before.index <= self.before.index;
-        let ends_alike = found.before.index.0 + found.entries.len() as u64 == self.last().0;
+        let covers = |at: &Position| at.index <= self.snapshot.at.index && at.term <= self.snapshot.at.term;
         found.ballot == self.ballot
-            && goes_back
-            && ends_alike
-            && is_same(&self.entries)
+            && found.covered.iter().all(covers)
+            && found.entries == self.entries
             && found.committed <= self.committed.max(self.snapshot.at.index)
     }
 }
@@ -546,10 +543,9 @@ impl Node {
             return;
         }
         core.snapshot_made(mark.clone());
+        durable.entries.retain(|entry| entry.index > mark.at.index);
         if cut != Cut::Nothing {
             log.retire(mark.at.index, mark.at.index, u64::MAX);
-            durable.entries.retain(|entry| entry.index > mark.at.index);
-            durable.before = mark.at;
         }
         match cut {
             Cut::Nothing | Cut::Untold => {}

@@ -283,6 +283,7 @@ impl Session {
         if let Some(group) = persistence.journal.as_ref().and_then(Journal::member)
             && group.leads()
             && self.service == Service::Data
+            && !planted::is(Bug::NoRound)
         {
             self.rounds.begin(group.current_round(), self.outbox.end());
         }

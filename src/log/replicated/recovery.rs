@@ -36,11 +36,11 @@ pub(crate) struct EntryRecovery {
     snapshot: Mark,
     /// Whether the log has the last entry of the snapshot.
     continues_snapshot: bool,
-    /// The entry before the first one in `entries`.
-    before: Position,
+    /// See [`Recovered`].
+    covered: Vec<Position>,
     entries: Vec<Entry>,
     standing: Standing,
-    /// The entry in `before`, and those behind it.
+    /// The entry before the oldest segment, and those behind it.
     placed: VecDeque<Placed>,
 }
 
@@ -69,7 +69,7 @@ impl EntryRecovery {
         let mut log = EntryRecovery {
             recovery,
             continues_snapshot: false,
-            before: snapshot.at,
+            covered: Vec::new(),
             entries: Vec::new(),
             standing,
             placed: VecDeque::new(),
@@ -123,7 +123,8 @@ impl EntryRecovery {
             let path = directory.segment(oldest.previous.max(1));
             return Err(LogError::Missing { path, lsn: covered.link.lsn.next() });
         }
-        (self.before, self.standing) = (standing.at, standing);
+        self.standing = standing;
+        self.covered.push(standing.at);
         self.placed.push_back(Placed::before(&oldest, standing.at));
         self.meet(standing.at);
         Ok(())
@@ -139,7 +140,12 @@ impl EntryRecovery {
         if standing.at.index == before.at.index {
             return Ok(());
         }
-        self.entries.push(entry_of(&self.recovery, passed, standing.at.index)?);
+        let entry = entry_of(&self.recovery, passed, standing.at.index)?;
+        if entry.index > self.snapshot.at.index {
+            self.entries.push(entry);
+        } else if entry.term > before.at.term {
+            self.covered.push(standing.at);
+        }
         let segment = self.recovery.place_behind().0;
         self.placed.push_back(Placed { at: standing.at, segment, crc: passed.crc() });
         self.meet(standing.at);
@@ -150,12 +156,13 @@ impl EntryRecovery {
     pub(crate) fn take(&mut self) -> Recovered {
         let snapshot = self.snapshot.clone();
         match self.replaced_by() {
-            Some(Standing { at: before, ballot, committed }) => {
-                Recovered { ballot, snapshot, before, entries: Vec::new(), committed }
+            Some(Standing { ballot, committed, .. }) => {
+                Recovered { ballot, snapshot, covered: Vec::new(), entries: Vec::new(), committed }
             }
             None => {
                 let Standing { ballot, committed, .. } = self.standing;
-                Recovered { ballot, snapshot, before: self.before, entries: mem::take(&mut self.entries), committed }
+                let (covered, entries) = (mem::take(&mut self.covered), mem::take(&mut self.entries));
+                Recovered { ballot, snapshot, covered, entries, committed }
             }
         }
     }

@@ -141,13 +141,23 @@ impl Model {
         steps
     }
 
+    /// Returns the entry `first` and the first one of each later term, up to `last`.
+    fn terms_from(&self, first: Index, last: Index) -> Vec<Position> {
+        let mut terms: Vec<Position> = (first.0..=last.0).map(|index| self.at(index)).collect();
+        terms.dedup_by_key(|at| at.term);
+        terms
+    }
+
     /// Whether a start may find this where the model's newest state is `self`.
     fn allows(&self, found: &Recovered) -> bool {
-        let known = self.entries.iter().skip_while(|entry| entry.index <= found.before.index);
+        let (snapshot, log) = (found.snapshot.at, self.base.index..=self.last().index);
+        let known = self.entries.iter().skip_while(|entry| entry.index <= snapshot.index);
         found.ballot == self.ballot
-            && found.before.index >= self.base.index
-            && found.before.index <= self.last().index
-            && found.before == self.at(found.before.index.0)
+            && log.contains(&snapshot.index)
+            && snapshot == self.at(snapshot.index.0)
+            && found.covered.first().is_none_or(|first| {
+                log.contains(&first.index) && found.covered == self.terms_from(first.index, snapshot.index)
+            })
             && found.entries.iter().eq(known)
             && found.committed >= self.stated
             && found.committed <= self.committed.max(found.snapshot.at.index)
@@ -241,13 +251,13 @@ impl World {
             Err(error) => return Err(format!("refused after a mere crash: {error}")),
         };
         let found = recovery.take();
-        let is_replaced = found.before == self.snapshot.at && found.entries.is_empty();
+        let is_replaced = found.covered.is_empty();
         let which = self.states.iter().rposition(|state| state.allows(&found));
         let Some(which) = which else {
             let states: Vec<String> = self.states.iter().map(Model::describe).collect();
             let found = Model {
                 ballot: found.ballot,
-                base: found.before,
+                base: found.snapshot.at,
                 entries: found.entries,
                 committed: found.committed,
                 stated: found.committed,

@@ -26,8 +26,10 @@ pub(crate) struct Recovered {
     /// The newest snapshot, from which the engine is loaded. A new group starts at [`Mark::first`]; a node that joins a
     /// group starts at the default, without anything.
     pub(crate) snapshot: Mark,
-    /// The entry before the first one in `entries`. It lies at the snapshot or before it.
-    pub(crate) before: Position,
+    /// The log up to the snapshot, which is not read into memory: the entry before the first one in the files, and the
+    /// first one of each later term. Empty if the snapshot takes the place of the whole log.
+    pub(crate) covered: Vec<Position>,
+    /// The entries behind the snapshot.
     pub(crate) entries: Vec<Entry>,
     /// The last entry that is known to be committed. It may be older than the truth.
     pub(crate) committed: Index,

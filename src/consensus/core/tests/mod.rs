@@ -160,7 +160,7 @@ impl Group {
 }
 
 fn start(id: NodeId, snapshot: Mark, now: Duration) -> Result<Core, StartError> {
-    let disk = Recovered { before: snapshot.at, snapshot, ..Recovered::default() };
+    let disk = Recovered { snapshot, ..Recovered::default() };
     Core::new(id, disk, Settings { seed: id.get(), ..SETTINGS }, now)
 }
 
@@ -436,11 +436,12 @@ fn a_node_starts_only_with_sound_data() {
     let mark = Mark::first(of_voters(&[node(1), node(2), node(3)]));
     let new = |disk| Core::new(node(1), disk, SETTINGS, Duration::ZERO).err().map(|error| error.to_string());
     let alone = Mark::first(of_voters(&[node(1)]));
-    let disk = Recovered { before: alone.at, snapshot: alone, ..Recovered::default() };
+    let disk = Recovered { snapshot: alone, ..Recovered::default() };
     assert_eq!(new(disk).as_deref(), Some("a group needs at least 2 voters"));
-    let behind = Position { index: Index(5), ..mark.at };
-    let disk = Recovered { before: behind, snapshot: mark, ..Recovered::default() };
-    assert_eq!(new(disk).as_deref(), Some("the snapshot up to entry 1 does not belong to this log"));
+    let ballot = Ballot { term: Term(1), vote: None };
+    let apart = vec![Entry { index: Index(3), term: Term(1), payload: Payload::Start }];
+    let disk = Recovered { ballot, snapshot: mark, entries: apart, ..Recovered::default() };
+    assert_eq!(new(disk).as_deref(), Some("the log is damaged: entry 3 leaves a gap"));
 }
 
 /// Each fuse that no input can reach is blown from inside.
@@ -459,7 +460,7 @@ mod fuses {
         let snapshot = Mark::first(of_voters(&[node(1), node(2), node(3)]));
         let entries = vec![Entry { index: Index(2), term: Term(4), payload: Payload::Start }];
         let ballot = Ballot { term: Term(3), vote: None };
-        let disk = Recovered { ballot, before: snapshot.at, snapshot, entries, committed: Index(0) };
+        let disk = Recovered { ballot, snapshot, entries, ..Recovered::default() };
         let _ = Core::new(node(1), disk, SETTINGS, Duration::ZERO);
     }
 

@@ -136,23 +136,27 @@ impl World {
 
     /// Returns the server that a client is connected to, or connects to now.
     fn choose(&mut self, number: usize) -> Option<NodeId> {
+        let leads = |id: &NodeId| self.servers[id].process.as_ref().is_some_and(Process::leads);
+        let all: Vec<NodeId> =
+            self.servers.values().filter(|server| server.process.is_some()).map(|server| server.id).collect();
+        let leaders: Vec<NodeId> = all.iter().copied().filter(leads).collect();
         if let Some(connection) = &self.clients.all[number].connection {
             let to = connection.to;
-            // Now and then it goes away by itself, to find a leader.
-            let leads = self.servers[&to].process.as_ref().is_some_and(Process::leads);
-            let stays = leads || connection.expected.iter().any(Option::is_some) || self.rng.below(10) > 0;
+            // Now and then it goes away by itself, to find a leader. Of two leaders, one leads no more and does not
+            // know: then some clients are here and some there.
+            let stays = match leaders.len() {
+                2.. => self.rng.below(4) > 0,
+                _ => leaders.contains(&to) || connection.expected.iter().any(Option::is_some) || self.rng.below(10) > 0,
+            };
             if stays {
                 return Some(to);
             }
             if let Some(connection) = self.clients.all[number].connection.take() {
                 let life = self.servers[&to].life;
                 self.with(to, life, |_, process| process.engine.disconnect(connection.key));
+                connection.lose(&mut self.judge);
             }
         }
-        let up = self.servers.values().filter(|server| server.process.is_some());
-        let leads = |id: &NodeId| self.servers[id].process.as_ref().is_some_and(Process::leads);
-        let all: Vec<NodeId> = up.map(|server| server.id).collect();
-        let leaders: Vec<NodeId> = all.iter().copied().filter(leads).collect();
         let from = if leaders.is_empty() || self.rng.below(8) == 0 { all } else { leaders };
         (!from.is_empty()).then(|| from[self.rng.below(from.len() as u64) as usize])
     }

@@ -115,6 +115,7 @@ fn planted_bugs_are_found() {
         (Bug::NoReload, 30, |faults| faults.links = true),
         (Bug::ReplyBeforeCommit, 5, |faults| (faults.links, faults.pauses) = (true, true)),
         (Bug::FollowerExpires, 0, |_| {}),
+        (Bug::NoRound, 0, |faults| faults.links = true),
         (Bug::AckBeforePersist, 0, |faults| (faults.crashes, faults.disks) = (true, true)),
         (Bug::SendBeforePersist, 0, |faults| (faults.crashes, faults.disks) = (true, true)),
     ];
