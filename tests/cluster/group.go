@@ -213,7 +213,7 @@ func (n *Node) losePower(random *rand.Rand) error {
 	}
 	changes := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	for i, durable := len(changes)-1, random.Intn(len(changes)+1); i >= durable; i-- {
-		change := append(strings.Split(changes[i], "\t"), "", "")
+		change := strings.Split(changes[i], "\t")
 		switch change[0] {
 		case "create":
 			err = os.Remove(change[1])
@@ -221,11 +221,15 @@ func (n *Node) losePower(random *rand.Rand) error {
 			err = os.RemoveAll(change[1])
 		case "rename":
 			err = os.Rename(change[2], change[1])
+		case "replace":
+			if err = os.Rename(change[2], change[1]); err == nil {
+				err = os.Rename(change[3], change[2])
+			}
 		case "unlink":
 			err = os.Rename(change[2], change[1])
 		}
 		// A kill between a removal and the note of it: that removal has reached the disk.
-		if err != nil && !(errors.Is(err, os.ErrNotExist) && (change[0] == "create" || change[0] == "rename")) {
+		if err != nil && !(errors.Is(err, os.ErrNotExist) && (change[0] == "create" || change[0] == "rename" || change[0] == "replace")) {
 			return fmt.Errorf("%q can't be undone: %w", changes[i], err)
 		}
 	}

@@ -4,7 +4,7 @@
  * killed. Some sectors, chosen at random, are written at once, since a disk may write any sector before it is asked to. The
  * length of a file changes at once. Files there are created, renamed and removed at once. Each such change is noted in
  * POWER_LOSS_JOURNAL/journal until the directory is synced; the test that restarts the server undoes some of the last changes.
- * Until the sync a removed file is kept in POWER_LOSS_JOURNAL.
+ * Until the sync a file that was removed or replaced is kept in POWER_LOSS_JOURNAL.
  *
  * The library replaces only the functions that the server uses for its files: pwrite64, pread64, fsync, fdatasync, open64,
  * rename, unlink, mkdir. Other ways to write are refused. POWER_LOSS_SEED chooses the sectors.
@@ -98,9 +98,15 @@ static struct file *file_of(int fd, struct stat *st) {
     return NULL;
 }
 
-static void note(const char *what, const char *path, const char *other) {
-    char line[8300];
-    int len = snprintf(line, sizeof line, "%s\t%s\t%s\n", what, path, other);
+/* Names a file in POWER_LOSS_JOURNAL for one that is about to lose its name. */
+static void name_to_keep(char *kept, size_t len) {
+    snprintf(kept, len, "%s/removed-%u", journal_dir, removed);
+    removed += 1u << 22;
+}
+
+static void note(const char *what, const char *path, const char *other, const char *kept) {
+    char line[12500];
+    int len = snprintf(line, sizeof line, "%s\t%s\t%s\t%s\n", what, path, other, kept);
     int fd = real_open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0 || real_write(fd, line, (size_t)len) != len) give_up(__LINE__);
     close(fd);
@@ -108,7 +114,7 @@ static void note(const char *what, const char *path, const char *other) {
 
 /* Forgets the noted changes of names in a directory. */
 static void forget(int fd) {
-    char link[64], path[4096], line[8300], rest[4200];
+    char link[64], path[4096], line[12500], rest[4200];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
     if (len < 0) give_up(__LINE__);
@@ -143,7 +149,7 @@ int open64(const char *path, int flags, ...) {
         file->end = &file->first;
         files = file;
     }
-    if (fd >= 0 && is_new) note("create", path, "");
+    if (fd >= 0 && is_new) note("create", path, "", "");
     pthread_mutex_unlock(&lock);
     return fd;
 }
@@ -236,10 +242,15 @@ ssize_t write(int fd, const void *bytes, size_t len) {
 int rename(const char *from, const char *to) {
     if (!is_ours(from)) return real_rename(from, to);
     pthread_mutex_lock(&lock);
-    /* The replaced file would have to be kept; the server never renames onto an existing file. */
-    if (access(to, F_OK) == 0) give_up(__LINE__);
+    char kept[4200];
+    int replaces = access(to, F_OK) == 0;
+    if (replaces) {
+        name_to_keep(kept, sizeof kept);
+        if (link(to, kept)) give_up(__LINE__);
+    }
     int failed = real_rename(from, to);
-    if (!failed) note("rename", from, to);
+    if (!failed && replaces) note("replace", from, to, kept);
+    if (!failed && !replaces) note("rename", from, to, "");
     pthread_mutex_unlock(&lock);
     return failed;
 }
@@ -248,10 +259,9 @@ int unlink(const char *path) {
     if (!is_ours(path)) return real_unlink(path);
     char kept[4200];
     pthread_mutex_lock(&lock);
-    snprintf(kept, sizeof kept, "%s/removed-%u", journal_dir, removed);
-    removed += 1u << 22;
+    name_to_keep(kept, sizeof kept);
     int failed = real_rename(path, kept);
-    if (!failed) note("unlink", path, kept);
+    if (!failed) note("unlink", path, kept, "");
     pthread_mutex_unlock(&lock);
     return failed;
 }
@@ -260,7 +270,7 @@ int mkdir(const char *path, mode_t mode) {
     if (!is_ours(path)) return real_mkdir(path, mode);
     pthread_mutex_lock(&lock);
     int failed = real_mkdir(path, mode);
-    if (!failed) note("mkdir", path, "");
+    if (!failed) note("mkdir", path, "", "");
     pthread_mutex_unlock(&lock);
     return failed;
 }

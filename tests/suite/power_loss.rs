@@ -49,15 +49,17 @@ impl PowerLoss {
         let durable = self.rng.below(changes.len() as u64 + 1) as usize;
         for change in changes[durable..].iter().rev() {
             let undone = match change[..] {
-                ["create", path, _] => std::fs::remove_file(path),
-                ["mkdir", path, _] => std::fs::remove_dir_all(path),
-                ["rename", from, to] => std::fs::rename(to, from),
-                ["unlink", path, kept] => std::fs::rename(kept, path),
+                ["create", path, ..] => std::fs::remove_file(path),
+                ["mkdir", path, ..] => std::fs::remove_dir_all(path),
+                ["rename", from, to, _] => std::fs::rename(to, from),
+                ["replace", from, to, kept] => std::fs::rename(to, from).and_then(|()| std::fs::rename(kept, to)),
+                ["unlink", path, kept, _] => std::fs::rename(kept, path),
                 _ => panic!("not a change of a name: {change:?}"),
             };
             match undone {
                 // The kill came between a later removal and the note of it: that removal has reached the disk.
-                Err(error) if error.kind() == ErrorKind::NotFound && matches!(change[0], "create" | "rename") => {}
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && matches!(change[0], "create" | "rename" | "replace") => {}
                 Err(error) => panic!("{change:?} cannot be undone: {error}"),
                 Ok(()) => {}
             }
