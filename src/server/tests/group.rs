@@ -20,7 +20,7 @@ use crate::log::replicated::types::NodeId;
 use crate::node::door::Door;
 use crate::node::loopback::{self, Hosts};
 use crate::node::thread::NodeThread;
-use crate::persist::saving::Purpose;
+use crate::persist::saving::{Progress, Purpose};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 use crate::session::Peer;
@@ -339,6 +339,30 @@ fn a_snapshot_takes_the_place_of_the_log_on_every_node() {
     group.until_all_say("LLEN list", ":51\\r\\n");
     assert_eq!(group.line(leader, "RPUSH list 51").as_deref(), Some(":52\\r\\n"));
     group.until_all_say("LLEN list", ":52\\r\\n");
+}
+
+/// A snapshot of data that is being loaded would lack what is not loaded yet.
+#[test]
+fn a_scheduled_snapshot_waits_until_the_data_is_loaded() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let follower = group.others(leader)[0];
+    assert!(group.line(follower, "LASTSAVE").is_some(), "the client is connected");
+    let server = group.at(follower);
+    ["BGREWRITEAOF", "BGSAVE SCHEDULE"].iter().for_each(|line| server.feed(line));
+    assert!(server.engine.server.persistence.saving.is_scheduled(Purpose::Save));
+    server.engine.server.set_loading(Some(Progress { began: Instant::now(), read: 0, all: 1, is_complete: false }));
+    let saves = |group: &mut Group| {
+        let saving = &group.at(follower).engine.server.persistence.saving;
+        (saving.run.is_some(), [Purpose::Rewrite, Purpose::Save].map(|purpose| saving.history(purpose).done))
+    };
+    group.until("the first one is done", |group| saves(group) == (false, [1, 0]));
+    for _ in 0..10 {
+        group.at(follower).engine.save_slice();
+        assert_eq!(saves(&mut group), (false, [1, 0]), "the data is not loaded");
+    }
+    group.at(follower).engine.server.set_loading(None);
+    group.until("the second one is done", |group| saves(group) == (false, [1, 1]));
 }
 
 #[test]
