@@ -217,6 +217,47 @@ var lockModel = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%v -> %v", input, output) },
 }
 
+// The users' gate: a count of the places that are taken, changed by their two scripts, and read.
+var gateModel = porcupine.Model{
+	Init: func() any { return int64(-1) }, // no key
+	Step: func(state, input, output any) (bool, any) {
+		taken := state.(int64)
+		switch {
+		case input == "acquire" && taken < gateLimit:
+			taken = max(taken, 0) + 1
+		case input == "release" && taken > 0:
+			taken--
+		}
+		return output == nil || output.(int64) == taken, taken
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%v -> %v", input, output) },
+}
+
+// The users' lock: a string that is set if it is not there, and deleted by its owner. Each owner takes it once.
+type mutexInput struct {
+	kind, owner string // "take", "get", "unlock"
+}
+
+var mutexModel = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
+		in, owner := input.(mutexInput), state.(string)
+		reply, after := owner, owner
+		switch {
+		case in.kind == "take" && owner == "":
+			reply, after = "OK", in.owner
+		case in.kind == "take":
+			reply = ""
+		case in.kind == "unlock" && owner == in.owner:
+			reply, after = "1", ""
+		case in.kind == "unlock":
+			reply = "0"
+		}
+		return output == nil || output.(string) == reply, after
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%v -> %v", input, output) },
+}
+
 // judgeHistories asks porcupine about each key. Returns how many keys it could not decide in time.
 func (j *Judge) judgeHistories(kind string, model porcupine.Model, histories map[string]*History) (undecided int) {
 	for key, history := range histories {

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,7 +32,8 @@ var (
 	nodesCount = flag.Int("nodes", 3, "3 or 5")
 	clients    = flag.Int("clients", 8, "clients at a time")
 	chosen     = flag.String("faults", "", "make only these, by commas; empty: all that are possible here")
-	suite      = flag.String("suite", "../suite", "folder with the sources of the libraries that make disks hang and lose power")
+	suite      = flag.String("suite", "../suite", "folder with the users' scripts, and the sources of the libraries that make disks hang and lose power")
+	scripts    = flag.String("scripts", "", "folder with other scripts of the same names; empty: `scenarios` in that of -suite")
 	against    = flag.String("against", "tidegate", "tidegate or redis-sentinel")
 )
 
@@ -40,7 +42,8 @@ type Run struct {
 	group   *Group
 	judge   *Judge
 	random  *rand.Rand
-	next    string // the binary that the next rolling upgrade changes to
+	next    string            // the binary that the next rolling upgrade changes to
+	scripts map[string]Script // those of users, by name
 	stop    atomic.Bool
 	mutex   sync.Mutex
 	effects map[string]int
@@ -153,6 +156,10 @@ func newRun(folder string) (r *Run, noSwitch string, err error) {
 			return nil, "", err
 		}
 	}
+	users, err := readScripts(cmp.Or(*scripts, filepath.Join(*suite, "scenarios")))
+	if err != nil {
+		return nil, "", err
+	}
 	network, noSwitch := newNetwork()
 	group := &Group{
 		judge: judge, sentinel: *against != "tidegate", binary: binaries[0], folder: folder,
@@ -161,7 +168,9 @@ func newRun(folder string) (r *Run, noSwitch string, err error) {
 	if !group.sentinel {
 		group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
 	}
-	return &Run{group: group, judge: judge, random: rand.New(rand.NewSource(*seed)), next: binaries[1], effects: map[string]int{}}, noSwitch, nil
+	return &Run{
+		group: group, judge: judge, random: rand.New(rand.NewSource(*seed)), next: binaries[1], scripts: users, effects: map[string]int{},
+	}, noSwitch, nil
 }
 
 // chooseFaults returns the faults to make, and says which can't be made here.
@@ -259,6 +268,9 @@ func (r *Run) work(possible []Fault) error {
 	for number := 1; number <= *clients; number++ {
 		start(func() { r.client(number, all) })
 	}
+	for number := *clients + 1; number <= *clients+workers; number++ {
+		start(func() { r.worker(number, all["users-order"]) })
+	}
 	// A replica of Redis promises nothing that could be judged.
 	for place := 0; place < *nodesCount && !r.group.sentinel; place++ {
 		start(func() { watchNode(r, place, all["counter"].(*counters)) })
@@ -273,6 +285,7 @@ func (r *Run) work(possible []Fault) error {
 	}
 	r.stop.Store(true)
 	working.Wait()
+	all["users-order"].(*usersOrders).drain(r.newClient(*clients + workers + 1))
 	if err := r.finish(all); err != nil {
 		return err
 	}
@@ -281,7 +294,7 @@ func (r *Run) work(possible []Fault) error {
 			return err
 		}
 	}
-	r.judgeHistories(all)
+	r.judgeCalls(all)
 	return nil
 }
 
@@ -339,21 +352,16 @@ func (r *Run) finishAgain(all map[string]Workload) error {
 	return nil
 }
 
-// judgeHistories judges what clients saw of registers, locks and leases.
-func (r *Run) judgeHistories(all map[string]Workload) {
-	undecided := r.judge.judgeHistories("register", registerModel, all["register"].(*registers).histories)
-	if locks, isThere := all["lock"].(*locks); isThere {
-		undecided += r.judge.judgeHistories("lock", lockModel, locks.histories)
+// judgeCalls judges what clients saw of registers, locks, gates and leases.
+func (r *Run) judgeCalls(all map[string]Workload) {
+	undecided := 0
+	for _, name := range sorted(all) {
+		if judged, isJudged := all[name].(Judged); isJudged {
+			undecided += judged.judgeCalls()
+		}
 	}
 	if undecided > 0 {
 		r.invalidate("porcupine could not decide about %d keys in time", undecided)
-	}
-	for name, workload := range all {
-		if leases, isLeases := workload.(*leases); isLeases {
-			for key, spans := range leases.spans {
-				r.judge.judgeSpans(name, key, spans, leases.limit)
-			}
-		}
 	}
 }
 
@@ -363,11 +371,16 @@ func (r *Run) prepare() error {
 	if err != nil {
 		return err
 	}
-	reply, err := r.group.ask(leader, "XGROUP", "CREATE", "stream", "group", "0", "MKSTREAM")
-	if err == nil && reply.isError() {
-		err = fmt.Errorf("XGROUP: %s", reply.text)
+	for _, names := range [][2]string{{"stream", "group"}, {ordersKey, ordersGroup}} {
+		reply, err := r.group.ask(leader, "XGROUP", "CREATE", names[0], names[1], "0", "MKSTREAM")
+		if err == nil && reply.isError() {
+			err = fmt.Errorf("XGROUP: %s", reply.text)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // client is one client: it does one thing after the other, with short pauses. Every second one does nothing that waits for a lease.
@@ -380,12 +393,25 @@ func (r *Run) client(number int, all map[string]Workload) {
 			names = append(names, name)
 		}
 	}
-	c := &Client{number: number, run: r, random: rand.New(rand.NewSource(*seed*1000 + int64(number)))}
+	c := r.newClient(number)
 	for !r.stopped() {
 		all[names[c.random.Intn(len(names))]].step(c)
 		c.pause(6)
 	}
 	c.disconnect()
+}
+
+// worker is a client that does one thing only, without pauses.
+func (r *Run) worker(number int, workload Workload) {
+	c := r.newClient(number)
+	for !r.stopped() {
+		workload.step(c)
+	}
+	c.disconnect()
+}
+
+func (r *Run) newClient(number int) *Client {
+	return &Client{number: number, run: r, random: rand.New(rand.NewSource(*seed*1000 + int64(number)))}
 }
 
 // makeFaults makes all faults in a random order, again and again, until the time is over, but each at least once.

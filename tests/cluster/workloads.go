@@ -27,8 +27,9 @@ type Client struct {
 	run    *Run
 	random *rand.Rand
 	conn   *Conn
-	node   int // the node that it is connected to
-	next   int // which of the members it asks next
+	node   int           // the node that it is connected to
+	next   int           // which of the members it asks next
+	blocks time.Duration // how long its next call may wait at the server
 }
 
 // connect finds the leader. Nothing has been sent when it fails.
@@ -92,7 +93,7 @@ func (c *Client) calls(workload string, commands ...[]any) []Result {
 	}
 	judge := c.run.judge
 	begin := judge.now()
-	replies, err := c.conn.pipeline(callTimeout, commands)
+	replies, err := c.conn.pipeline(callTimeout+c.blocks, commands)
 	end := judge.now()
 	results := make([]Result, len(commands))
 	tally := judge.tally(workload)
@@ -129,16 +130,24 @@ type Workload interface {
 	finish(node int, conn *Conn) error
 }
 
-// workloads returns what clients do: with Redis' commands, and with our own.
+// Judged is a workload that is judged by its calls, too. Returns for how many keys there is no verdict.
+type Judged interface {
+	judgeCalls() (undecided int)
+}
+
+// workloads returns what clients do: as today's users, with Redis' commands, and with our own.
 func workloads(run *Run) map[string]Workload {
-	all := map[string]Workload{
-		"counter":  &counters{run: run, counts: map[string]*count{}},
+	all := usersFlows(run)
+	for name, workload := range map[string]Workload{
+		"counter":  &counters{run: run, name: "counter", keys: []string{"counter:0", "counter:1", "counter:script"}, counts: map[string]*count{}},
 		"unique":   &unique{run: run, seen: map[string]map[string]Outcome{}},
 		"register": &registers{run: run, histories: map[string]*History{}},
 		"transfer": &transfers{run: run},
 		"stream":   &streams{run: run, added: map[string]string{}, refused: map[string]bool{}, read: map[string]int{}, done: map[string]bool{}, ackOpen: map[string]bool{}},
 		"expiry":   &expiry{run: run},
 		"setnx":    &leases{run: run, name: "setnx", limit: 1, spans: map[string][]Span{}, tokens: map[string]int64{}},
+	} {
+		all[name] = workload
 	}
 	if !run.group.sentinel {
 		all["lock"] = &locks{run: run, histories: map[string]*History{}}
@@ -159,6 +168,8 @@ func fresh() string { return fmt.Sprintf("n%d", unused.Add(1)) }
 // counters: INCR returns more than whatever was returned, or seen anywhere, before it was sent, and nothing twice.
 type counters struct {
 	run     *Run
+	name    string
+	keys    []string
 	mutex   sync.Mutex
 	counts  map[string]*count
 	history []shown // of counter:0
@@ -186,7 +197,7 @@ func (w *counters) count(key string) *count {
 }
 
 func (w *counters) step(c *Client) {
-	key := []string{"counter:0", "counter:1", "counter:script"}[c.random.Intn(3)]
+	key := w.keys[c.random.Intn(len(w.keys))]
 	w.mutex.Lock()
 	before := w.count(key).shown
 	w.mutex.Unlock()
@@ -194,7 +205,7 @@ func (w *counters) step(c *Client) {
 	if key == "counter:script" {
 		args = []any{"EVAL", incrementByScript, 1, key}
 	}
-	result := c.call("counter", args...)
+	result := c.call(w.name, args...)
 	if result == nil {
 		return
 	}
@@ -208,10 +219,10 @@ func (w *counters) step(c *Client) {
 		count.acked++
 		value := result.number()
 		if value <= before {
-			w.run.judge.violate("counter", "%s returned %d, after %d was known (sent at %v to node %d)", key, value, before, result.begin, c.node)
+			w.run.judge.violate(w.name, "%s returned %d, after %d was known (sent at %v to node %d)", key, value, before, result.begin, c.node)
 		}
 		if count.returned[value] {
-			w.run.judge.violate("counter", "%s returned %d twice", key, value)
+			w.run.judge.violate(w.name, "%s returned %d twice", key, value)
 		}
 		count.returned[value] = true
 		w.show(key, value)
@@ -253,7 +264,7 @@ func (w *counters) finish(node int, conn *Conn) error {
 			return err
 		}
 		if value := max(reply.number(), 0); value < count.acked || value > count.acked+count.open || value < count.shown {
-			w.run.judge.violate("counter", "%s is %d on node %d: acknowledged %d, unknown %d, seen %d", key, value, node, count.acked, count.open, count.shown)
+			w.run.judge.violate(w.name, "%s is %d on node %d: acknowledged %d, unknown %d, seen %d", key, value, node, count.acked, count.open, count.shown)
 		}
 	}
 	return nil
@@ -387,6 +398,10 @@ func (w *registers) step(c *Client) {
 
 func (w *registers) finish(int, *Conn) error { return nil }
 
+func (w *registers) judgeCalls() (undecided int) {
+	return w.run.judge.judgeHistories("register", registerModel, w.histories)
+}
+
 // locks: LOCK.ACQUIRE and LOCK.RELEASE with leases that outlive the run, so that each refusal can be explained, too.
 type locks struct {
 	run       *Run
@@ -432,6 +447,10 @@ func (w *locks) step(c *Client) {
 
 func (w *locks) finish(int, *Conn) error { return nil }
 
+func (w *locks) judgeCalls() (undecided int) {
+	return w.run.judge.judgeHistories("lock", lockModel, w.histories)
+}
+
 // pause waits for up to so many milliseconds.
 func (c *Client) pause(ms int) { time.Sleep(time.Duration(c.random.Intn(ms*1000)) * time.Microsecond) }
 
@@ -445,8 +464,6 @@ type leases struct {
 	tokens map[string]int64
 }
 
-const deleteIfEqual = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
-
 func (w *leases) step(c *Client) {
 	key := fmt.Sprintf("%s:%d", w.name, c.random.Intn(2))
 	holder, lease := fresh(), []int{150, 300, 800, 1500}[c.random.Intn(4)]
@@ -454,8 +471,15 @@ func (w *leases) step(c *Client) {
 		"lease": {"LOCK.ACQUIRE", key, holder, "PX", lease}, "gate": {"GATE.ACQUIRE", key, holder, "LIMIT", w.limit, "PX", lease},
 		"setnx": {"SET", key, holder, "NX", "PX", lease},
 	}
-	release := map[string][]any{
-		"lease": {"LOCK.RELEASE", key, holder}, "gate": {"GATE.RELEASE", key, holder}, "setnx": {"EVAL", deleteIfEqual, 1, key, holder},
+	release := func() *Result {
+		switch w.name {
+		case "lease":
+			return c.call(w.name, "LOCK.RELEASE", key, holder)
+		case "gate":
+			return c.call(w.name, "GATE.RELEASE", key, holder)
+		default:
+			return c.script(w.name, "unlock", []string{key}, holder)
+		}
 	}
 	w.mutex.Lock()
 	before := w.tokens[key]
@@ -481,7 +505,7 @@ func (w *leases) step(c *Client) {
 	w.mutex.Unlock()
 	wasOpen := false
 	for w.run.judge.now() < end && !w.run.stopped() {
-		done := c.call(w.name, release[w.name]...)
+		done := release()
 		if done == nil {
 			continue
 		}
@@ -496,6 +520,13 @@ func (w *leases) step(c *Client) {
 }
 
 func (w *leases) finish(int, *Conn) error { return nil }
+
+func (w *leases) judgeCalls() (undecided int) {
+	for key, spans := range w.spans {
+		w.run.judge.judgeSpans(w.name, key, spans, w.limit)
+	}
+	return 0
+}
 
 // stocks: small stocks that are sold out, one after the other.
 type stocks struct {
