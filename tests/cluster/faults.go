@@ -31,7 +31,7 @@ type need int
 const (
 	network  need = 1 << iota // the switch
 	five                      // five nodes
-	library                   // the library that makes disks hang
+	library                   // the libraries that make disks hang, and set clocks
 	fullDisk                  // file systems may be mounted
 	ours                      // Tidegate's commands and files
 )
@@ -84,6 +84,7 @@ var faults = []Fault{
 	{"starve", 0, func(r *Run) (bool, error) { return r.starve(r.group.members()...) }},
 	{"hung-disk-leader", library | ours, func(r *Run) (bool, error) { return r.hangDisk(r.leader(), true) }},
 	{"hung-disk-follower", library | ours, func(r *Run) (bool, error) { return r.hangDisk(r.follower(), false) }},
+	{"clock-jump", library | ours, clockJump},
 	{"full-disk", fullDisk | ours, fillDisk},
 	{"bit-flip", ours, func(r *Run) (bool, error) { return r.damage(flipBit) }},
 	{"truncated", ours, func(r *Run) (bool, error) { return r.damage(truncate) }},

@@ -47,6 +47,8 @@ type Group struct {
 	random    *rand.Rand // of kills
 	slowDisk  string     // a library that makes disks hang; empty: none
 	powerLoss string     // a library that makes a kill lose what was not synced; empty: none
+	wallClock string     // a library that sets wall clocks; empty: none
+	authority *Authority // of the nodes' certificates; nil: they share a secret
 	network   *Network
 	mutex     sync.Mutex
 	nodes     map[int]*Node // the members
@@ -79,8 +81,13 @@ func (g *Group) addNode(number int) error {
 		return err
 	}
 	node := &Node{number: number, dir: filepath.Join(g.folder, fmt.Sprint(number))}
-	if err := os.MkdirAll(node.dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(node.dir, 0o755), node.makeClock()); err != nil {
 		return err
+	}
+	if g.authority != nil {
+		if err := g.authority.addNode(fmt.Sprint(number), g.address(number)); err != nil {
+			return err
+		}
 	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
@@ -142,7 +149,8 @@ func (g *Group) launch(number int) error {
 		command.Stdout, command.Stderr = log, log
 		command.Env = os.Environ()
 		if g.slowDisk != "" {
-			command.Env = append(command.Env, "LD_PRELOAD="+g.slowDisk+" "+g.powerLoss, "SLOW_DISK_HANGS="+node.hangs(),
+			command.Env = append(command.Env, "LD_PRELOAD="+g.slowDisk+" "+g.powerLoss+" "+g.wallClock, "SLOW_DISK_HANGS="+node.hangs(),
+				"WALL_CLOCK="+node.clock(),
 				"POWER_LOSS_DIR="+node.dir, "POWER_LOSS_JOURNAL="+node.names(), fmt.Sprintf("POWER_LOSS_SEED=%d", g.random.Int63()))
 		}
 		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -172,12 +180,15 @@ func (g *Group) commands(node *Node) ([][]string, error) {
 		for _, number := range g.members() {
 			nodes = append(nodes, fmt.Sprintf("%d=%s:%d@%d", number, g.address(number), port, nodePort))
 		}
+		flags := []string{"--node-secret-file", filepath.Join(g.folder, "secret")}
+		if g.authority != nil {
+			flags = g.authority.flags(fmt.Sprint(node.number))
+		}
 		return [][]string{append([]string{
 			g.binary, "--bind", own, "--port", fmt.Sprint(port), "--protected-mode", "no", "--dir", node.dir,
 			"--node-id", fmt.Sprint(node.number), "--nodes", strings.Join(nodes, " "),
 			"--node-announce", fmt.Sprintf("%s:%d@%d", own, port, nodePort),
-			"--node-secret-file", filepath.Join(g.folder, "secret"),
-		}, g.flags...)}, nil
+		}, append(flags, g.flags...)...)}, nil
 	}
 	// Both rewrite their configuration when roles change, so it is made once.
 	server, sentinel := filepath.Join(node.dir, "redis.conf"), filepath.Join(node.dir, "sentinel.conf")

@@ -301,3 +301,42 @@ func TestOrders(t *testing.T) {
 		}
 	}
 }
+
+func TestTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		good   bool
+		node   int
+		ms     int64
+		leftMs int64
+		agreed bool
+	}{
+		"time passes":                    {true, 1, 1001, lifeMs, true},
+		"another leader":                 {true, 2, 1000, lifeMs, false},
+		"it goes back":                   {false, 1, 999, lifeMs, true},
+		"it goes back by its own clock":  {true, 1, 999, lifeMs + 1, false},
+		"another leader goes back":       {false, 2, 999, lifeMs, false},
+		"a key lives longer":             {false, 1, 1001, lifeMs + 1, true},
+		"another leader lets it do that": {false, 2, 1001, lifeMs + 1, false},
+	} {
+		keeper := timekeeper{node: 1, ms: 1000}
+		if wrong := keeper.told(test.node, test.ms, test.leftMs, test.agreed); (wrong == "") != test.good {
+			t.Errorf("%s: %q", name, wrong)
+		}
+	}
+}
+
+func TestClocks(t *testing.T) {
+	judge, err := newJudge(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := judge.now()
+	agree := judge.clocksDiffer()
+	if !judge.clocksAgreed(0, before-1) || judge.clocksAgreed(0, time.Hour) || judge.clocksAgreed(time.Hour, 2*time.Hour) {
+		t.Error("a clock is wrong from now on")
+	}
+	agree(time.Minute)
+	if judge.clocksAgreed(0, time.Hour) || judge.clocksAgreed(before+30*time.Second, time.Hour) || !judge.clocksAgreed(before+2*time.Minute, time.Hour) {
+		t.Error("the group's time stands for a minute")
+	}
+}

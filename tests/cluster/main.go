@@ -32,8 +32,9 @@ var (
 	nodesCount = flag.Int("nodes", 3, "3 or 5")
 	clients    = flag.Int("clients", 8, "clients at a time")
 	chosen     = flag.String("faults", "", "make only these, by commas; empty: all that are possible here")
-	suite      = flag.String("suite", "../suite", "folder with the users' scripts, and the sources of the libraries that make disks hang and lose power")
+	suite      = flag.String("suite", "../suite", "folder with the users' scripts, and the sources of the libraries that make disks hang and lose power, and set clocks")
 	scripts    = flag.String("scripts", "", "folder with other scripts of the same names; empty: `scenarios` in that of -suite")
+	tls        = flag.Bool("tls", false, "let nodes have certificates of an authority instead of a shared secret")
 	against    = flag.String("against", "tidegate", "tidegate or redis-sentinel")
 )
 
@@ -165,6 +166,11 @@ func newRun(folder string) (r *Run, noSwitch string, err error) {
 		judge: judge, sentinel: *against != "tidegate", binary: binaries[0], folder: folder,
 		random: rand.New(rand.NewSource(*seed)), network: network, nodes: map[int]*Node{},
 	}
+	if *tls {
+		if group.authority, err = newAuthority(folder); err != nil {
+			return nil, "", err
+		}
+	}
 	if !group.sentinel {
 		group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
 	}
@@ -231,6 +237,8 @@ func (r *Run) lacks(noSwitch string) (map[need]string, error) {
 	var err error
 	if r.group.slowDisk, err = r.compile("slow_disk"); err != nil {
 		lacks[library] = err.Error()
+	} else if r.group.wallClock, err = r.compile("wall_clock"); err != nil {
+		return nil, err
 	} else if *seed%4 >= 2 {
 		// The library keeps files that are removed, and so needs all of them on one file system.
 		lacks[fullDisk] = "with this seed, kills lose what was not synced"
@@ -274,6 +282,9 @@ func (r *Run) work(possible []Fault) error {
 	// A replica of Redis promises nothing that could be judged.
 	for place := 0; place < *nodesCount && !r.group.sentinel; place++ {
 		start(func() { watchNode(r, place, all["counter"].(*counters)) })
+	}
+	if !r.group.sentinel {
+		start(func() { watchTime(r) })
 	}
 	r.makeFaults(possible)
 	r.judge.event("no more faults")

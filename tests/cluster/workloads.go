@@ -510,7 +510,7 @@ func (w *leases) step(c *Client) {
 			continue
 		}
 		if done.Outcome == ok {
-			if !done.granted() && done.number() != 1 && !wasOpen && done.end < end {
+			if !done.granted() && done.number() != 1 && !wasOpen && done.end < end && w.run.judge.clocksAgreed(result.begin, done.end) {
 				w.run.judge.violate(w.name, "%s of %s was lost before its lease ended: granted at %v for %d ms, gone at %v", key, holder, result.begin, lease, done.end)
 			}
 			return
@@ -523,7 +523,13 @@ func (w *leases) finish(int, *Conn) error { return nil }
 
 func (w *leases) judgeCalls() (undecided int) {
 	for key, spans := range w.spans {
-		w.run.judge.judgeSpans(w.name, key, spans, w.limit)
+		var certain []Span
+		for _, span := range spans {
+			if w.run.judge.clocksAgreed(span.begin, span.end) {
+				certain = append(certain, span)
+			}
+		}
+		w.run.judge.judgeSpans(w.name, key, certain, w.limit)
 	}
 	return 0
 }
@@ -888,6 +894,9 @@ func (w *expiry) step(c *Client) {
 		get := c.call("expiry", "GET", key)
 		if get == nil || get.Outcome != ok {
 			continue
+		}
+		if !w.run.judge.clocksAgreed(set.begin, get.end) {
+			return
 		}
 		if get.isNull() && get.end < set.begin+lease-clockMargin {
 			w.run.judge.violate("expiry", "%s was set at %v for %d ms, and is gone at %v", key, set.begin, ms, get.end)
