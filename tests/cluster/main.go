@@ -166,7 +166,7 @@ func newRun(folder string) (r *Run, noSwitch string, err error) {
 		judge: judge, sentinel: *against != "tidegate", binary: binaries[0], folder: folder,
 		random: rand.New(rand.NewSource(*seed)), network: network, nodes: map[int]*Node{},
 	}
-	if *tls {
+	if *tls && !group.sentinel {
 		if group.authority, err = newAuthority(folder); err != nil {
 			return nil, "", err
 		}

@@ -180,7 +180,7 @@ func (w *usersGate) finish(node int, conn *Conn) error {
 		if reply.isNull() && w.run.judge.now()-g.granted > gateLife/2 {
 			continue
 		}
-		if wrong := g.isWrong(reply.number()); wrong != "" {
+		if wrong := g.isWrong(max(reply.number(), 0)); wrong != "" {
 			w.run.judge.violate("users-gate", "%s on node %d: %s", key, node, wrong)
 		}
 	}
@@ -190,8 +190,8 @@ func (w *usersGate) finish(node int, conn *Conn) error {
 // isWrong says what is wrong with the number of places taken at the end, if anything is.
 func (g *gate) isWrong(taken int64) string {
 	held := int64(len(g.held))
-	if taken > gateLimit || taken < held-g.maybeGiven || taken > held+g.maybeTaken {
-		return fmt.Sprintf("%d places are taken of %d: %d for sure, %d perhaps, %d perhaps given back", taken, gateLimit, held, g.maybeTaken, g.maybeGiven)
+	if taken > gateLimit || taken < held || taken > held+g.maybeTaken+g.maybeGiven {
+		return fmt.Sprintf("%d places are taken of %d: %d for sure, perhaps %d more, and %d that may have been given back", taken, gateLimit, held, g.maybeTaken, g.maybeGiven)
 	}
 	return ""
 }
