@@ -159,6 +159,22 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+func TestInventories(t *testing.T) {
+	known := inventory{added: 40, addsOpen: 20, sold: 30, takesOpen: 3}
+	for left, good := range map[int64]bool{6: false, 7: true, 10: true, 30: true, 31: false} {
+		if known.isPossible(left) != good {
+			t.Errorf("%d units are left", left)
+		}
+	}
+	known.sold = 60
+	if known.isOversold() {
+		t.Error("all units are sold")
+	}
+	if known.sold++; !known.isOversold() {
+		t.Error("sold twice")
+	}
+}
+
 // reply is the result of a call from one time to another.
 func reply(text string, begin, end time.Duration) *Result {
 	return &Result{Outcome: ok, Reply: Reply{kind: ':', text: text}, begin: begin, end: end}

@@ -1,7 +1,7 @@
 package main
 
-// The flows of today's users, as the suite's scenarios have them: a gate, a daily limit, a lock, IDs, and, in sales.go, flash sales
-// and the workers for their orders. The users' scripts run byte for byte, and as their libraries send them: EVALSHA, and EVAL after
+// The flows of today's users, as the suite's scenarios have them: a gate, a daily limit, an inventory, a lock, IDs, and, in sales.go,
+// flash sales and the workers for their orders. The users' scripts run byte for byte, and as their libraries send them: EVALSHA, and EVAL after
 // NOSCRIPT. The flows keep their known defects. The invariants are what such users rely on all the same: never over 60, never
 // negative, never sold twice, each ID once, each order worked once.
 
@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ func usersFlows(run *Run) map[string]Workload {
 		"users-sale-1": &usersSales{run: run, name: "users-sale-1", script: "seckill_v1", sales: map[string]*sale{}},
 		"users-sale-2": sales,
 		"users-limit":  &usersLimit{run: run, counts: map[string]*sent{}},
+		"users-stock":  &usersStock{run: run},
 		"users-lock":   &usersLock{run: run, histories: map[string]*History{}},
 		"users-id":     &counters{run: run, name: "users-id", keys: []string{"icr:order:2026:11:20"}, counts: map[string]*count{}},
 		"users-order":  &usersOrders{run: run, sales: sales, desk: newDesk(), troubled: map[string]bool{}},
@@ -289,6 +291,95 @@ func (w *usersLimit) finish(node int, conn *Conn) error {
 		}
 	}
 	return nil
+}
+
+// usersStock: units are taken out of a database in segments, under a lock, and sold from a counter. A call that finds too few gives
+// back what it took, so the counter is below zero at times. The lock is deleted by all, also by those who did not get it.
+type usersStock struct {
+	run   *Run
+	mutex sync.Mutex
+	inventory
+}
+
+// inventory is what the sellers know together, in units.
+type inventory struct {
+	added, addsOpen int64 // put into the counter, and perhaps
+	sold, takesOpen int64 // taken from it, and perhaps
+}
+
+const segment = 20
+
+func (w *usersStock) step(c *Client) {
+	exists := c.call("users-stock", "EXISTS", "stock:counter")
+	if exists == nil || exists.Outcome != ok || exists.number() == 1 && w.sell(c, int64(c.random.Intn(3)+1)) {
+		return
+	}
+	if lock := c.call("users-stock", "SET", "stock:lock", fresh(), "NX", "EX", 120); lock != nil && lock.text == "OK" {
+		w.refill(c)
+	}
+	c.call("users-stock", "DEL", "stock:lock")
+}
+
+// sell takes units from the counter, and returns false if it has too few.
+func (w *usersStock) sell(c *Client, units int64) bool {
+	took := c.call("users-stock", "INCRBY", "stock:counter", -units)
+	if took == nil || took.Outcome == failed {
+		return true
+	}
+	if took.Outcome == ok && took.number() < 0 {
+		back := c.call("users-stock", "INCRBY", "stock:counter", units)
+		if back == nil || back.Outcome != ok {
+			w.change(func() { w.takesOpen += units })
+		}
+		return false
+	}
+	w.change(func() {
+		if took.Outcome == unknown {
+			w.takesOpen += units
+		} else if w.sold += units; w.isOversold() {
+			w.run.judge.violate("users-stock", "%d units are sold of %d (sent at %v to node %d)", w.sold, w.added+w.addsOpen, took.begin, c.node)
+		}
+	})
+	return true
+}
+
+// refill takes a segment out of the database.
+func (w *usersStock) refill(c *Client) {
+	w.change(func() { w.addsOpen += segment })
+	result := c.call("users-stock", "INCRBY", "stock:counter", segment)
+	w.change(func() {
+		if result != nil && result.Outcome == unknown {
+			return
+		}
+		w.addsOpen -= segment
+		if result != nil && result.Outcome == ok {
+			w.added += segment
+		}
+	})
+}
+
+func (w *usersStock) change(do func()) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	do()
+}
+
+func (w *usersStock) finish(node int, conn *Conn) error {
+	reply, err := conn.call(patience, "GET", "stock:counter")
+	if err != nil {
+		return err
+	}
+	if left, _ := strconv.ParseInt(reply.text, 10, 64); !w.isPossible(left) {
+		w.run.judge.violate("users-stock", "%d units are left on node %d: %+v", left, node, w.inventory)
+	}
+	return nil
+}
+
+func (i *inventory) isOversold() bool { return i.sold > i.added+i.addsOpen }
+
+// isPossible returns whether so many units may be left at the end.
+func (i *inventory) isPossible(left int64) bool {
+	return left >= i.added-i.sold-i.takesOpen && left <= i.added+i.addsOpen-i.sold
 }
 
 // usersLock: SET NX EX with a lease that outlives the run, so that each refusal can be explained, and unlock by the owner. A caller
