@@ -45,13 +45,11 @@ func (w *usersSales) step(c *Client) {
 	}
 	user, order := fmt.Sprintf("user-%d", c.random.Intn(saleBuyers)), fresh()
 	s.attempt(user)
-	wrong := ""
-	if result := c.script(w.name, w.script, nil, s.voucher, user, order); result == nil {
-		wrong = s.told(user, order, &Result{Outcome: failed})
-	} else {
-		wrong = s.told(user, order, result)
+	result := c.script(w.name, w.script, nil, s.voucher, user, order)
+	if result == nil {
+		result = &Result{Outcome: failed} // it was not sent
 	}
-	if wrong != "" {
+	if wrong := s.told(user, order, result); wrong != "" {
 		w.run.judge.violate(w.name, "%s: %s (on node %d)", s.voucher, wrong, c.node)
 	}
 }

@@ -423,7 +423,9 @@ func (w *usersLock) step(c *Client) {
 	}
 }
 
-func (w *usersLock) finish(int, *Conn) error { return nil }
+func (w *usersLock) finish(_ int, conn *Conn) error {
+	return readAtEnd(w.run.judge, w.histories, conn, mutexInput{kind: "get"})
+}
 
 func (w *usersLock) judgeCalls() (undecided int) {
 	return w.run.judge.judgeHistories("users-lock", mutexModel, w.histories)

@@ -396,7 +396,22 @@ func (w *registers) step(c *Client) {
 	}
 }
 
-func (w *registers) finish(int, *Conn) error { return nil }
+func (w *registers) finish(_ int, conn *Conn) error {
+	return readAtEnd(w.run.judge, w.histories, conn, registerInput{kind: "get"})
+}
+
+// readAtEnd adds a last read of each key to its history.
+func readAtEnd(judge *Judge, histories map[string]*History, conn *Conn, input any) error {
+	for key, history := range histories {
+		begin := judge.now()
+		reply, err := conn.call(patience, "GET", key)
+		if err != nil {
+			return err
+		}
+		history.add(judge, 0, begin, input, reply.text, ok)
+	}
+	return nil
+}
 
 func (w *registers) judgeCalls() (undecided int) {
 	return w.run.judge.judgeHistories("register", registerModel, w.histories)
