@@ -16,8 +16,8 @@ pub struct Clock(Source);
 enum Source {
     #[default]
     System,
-    /// The system, but never earlier than this time of the wall clock, in microseconds.
-    Floored(Arc<AtomicI64>),
+    /// The system, but its wall clock never goes back.
+    Node(Arc<Floor>),
     Manual(Arc<Manual>),
 }
 
@@ -25,9 +25,34 @@ enum Source {
 #[derive(Debug)]
 struct Manual {
     wall_us: AtomicI64,
-    /// The wall clock shows no earlier time.
-    floor_us: AtomicI64,
     steady_us: AtomicI64,
+    /// There if the wall clock shall not go back.
+    floor: Option<Floor>,
+}
+
+/// The earliest time that a wall clock may show: it begins at what was shown last, and rises at half the speed of the
+/// steady clock. So leases that are measured by a clock that was ahead end late, but they do end, and the clock meets
+/// its source again.
+///
+/// The value is the floor's height above half the steady clock, in microseconds: of two floors the higher one stays so.
+#[derive(Debug)]
+struct Floor(AtomicI64);
+
+impl Floor {
+    fn none() -> Floor {
+        Floor(AtomicI64::new(i64::MIN))
+    }
+
+    fn raise(&self, to_us: i64, steady_us: i64) {
+        self.0.fetch_max(to_us.saturating_sub(steady_us / 2), Ordering::Relaxed);
+    }
+
+    /// Returns the time to show when the source shows `wall_us`.
+    fn show(&self, wall_us: i64, steady_us: i64) -> i64 {
+        let shown = wall_us.max(self.0.load(Ordering::Relaxed).saturating_add(steady_us / 2));
+        self.raise(shown, steady_us);
+        shown
+    }
 }
 
 /// The origin of the system's steady clock.
@@ -39,28 +64,37 @@ impl Clock {
         Clock(Source::System)
     }
 
-    /// Returns the system's clock for a node of a group, which must not show a time before that of another node's
-    /// changes: what expires would live longer.
+    /// Returns the system's clock for a node of a group. Its wall clock never shows a time before one that it has
+    /// shown, or that another node's changes have: a lease granted by a leader whose clock was ahead would end early
+    /// when that clock is set right, or another node leads. While its source is behind, it goes at half speed.
     pub fn of_node() -> Clock {
-        Clock(Source::Floored(Arc::new(AtomicI64::new(0))))
+        Clock(Source::Node(Arc::new(Floor::none())))
     }
 
-    /// Lets the wall clock of a node, or one of a test, show no time before this one from here on, in Unix ms. It
-    /// stands until its source is there. The clock of a single server is not affected.
+    /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. Other clocks are not
+    /// affected.
     pub fn not_before(&self, ms: i64) {
-        let floor_us = match &self.0 {
-            Source::System => return,
-            Source::Floored(floor_us) => floor_us,
-            Source::Manual(manual) => &manual.floor_us,
+        let floor = match &self.0 {
+            Source::System => None,
+            Source::Node(floor) => Some(&**floor),
+            Source::Manual(manual) => manual.floor.as_ref(),
         };
-        floor_us.fetch_max(ms.saturating_mul(1_000), Ordering::Relaxed);
+        if let Some(floor) = floor {
+            floor.raise(ms.saturating_mul(1_000), self.steady_us());
+        }
     }
 
     /// Makes a clock that stands at `now_ms` until a test moves it.
     pub fn manual(now_ms: i64) -> Clock {
         let wall_us = AtomicI64::new(now_ms.saturating_mul(1_000));
-        let (floor_us, steady_us) = (AtomicI64::new(i64::MIN), AtomicI64::new(0));
-        Clock(Source::Manual(Arc::new(Manual { wall_us, floor_us, steady_us })))
+        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us: AtomicI64::new(0), floor: None })))
+    }
+
+    /// Makes a manual clock of a node.
+    pub fn manual_of_node(now_ms: i64) -> Clock {
+        let wall_us = AtomicI64::new(now_ms.saturating_mul(1_000));
+        let floor = Some(Floor::none());
+        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us: AtomicI64::new(0), floor })))
     }
 
     /// Whether this is a manual clock.
@@ -79,9 +113,10 @@ impl Clock {
     pub fn now_us(&self) -> i64 {
         match &self.0 {
             Source::System => now_us(),
-            Source::Floored(floor) => now_us().max(floor.load(Ordering::Relaxed)),
+            Source::Node(floor) => floor.show(now_us(), self.steady_us()),
             Source::Manual(manual) => {
-                manual.wall_us.load(Ordering::Relaxed).max(manual.floor_us.load(Ordering::Relaxed))
+                let wall_us = manual.wall_us.load(Ordering::Relaxed);
+                manual.floor.as_ref().map_or(wall_us, |floor| floor.show(wall_us, self.steady_us()))
             }
         }
     }
@@ -90,7 +125,7 @@ impl Clock {
     #[inline]
     pub fn steady(&self) -> Duration {
         match &self.0 {
-            Source::System | Source::Floored(_) => STEADY_ORIGIN.elapsed(),
+            Source::System | Source::Node(_) => STEADY_ORIGIN.elapsed(),
             Source::Manual(manual) => Duration::from_micros(manual.steady_us.load(Ordering::Relaxed).max(0) as u64),
         }
     }
@@ -98,9 +133,14 @@ impl Clock {
     /// Returns milliseconds since a fixed moment, by a clock that setting the wall clock does not affect.
     #[inline]
     pub fn steady_ms(&self) -> i64 {
+        self.steady_us() / 1_000
+    }
+
+    #[inline]
+    fn steady_us(&self) -> i64 {
         match &self.0 {
-            Source::System | Source::Floored(_) => STEADY_ORIGIN.elapsed().as_millis() as i64,
-            Source::Manual(manual) => manual.steady_us.load(Ordering::Relaxed) / 1_000,
+            Source::System | Source::Node(_) => STEADY_ORIGIN.elapsed().as_micros() as i64,
+            Source::Manual(manual) => manual.steady_us.load(Ordering::Relaxed),
         }
     }
 
@@ -153,13 +193,36 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_a_node_stands_until_the_system_is_there() {
+    fn the_clock_of_a_node_never_goes_back_and_meets_its_source_again() {
+        let clock = Clock::manual_of_node(1_000);
+        clock.clone().not_before(500);
+        assert_eq!(clock.now_ms(), 1_000);
+        // Another node has shown a later time.
+        clock.not_before(1_400);
+        assert_eq!(clock.now_ms(), 1_400);
+        clock.advance_ms(200);
+        assert_eq!(clock.now_ms(), 1_500);
+        clock.advance_ms(600);
+        assert_eq!((clock.now_ms(), clock.steady_ms()), (1_800, 800));
+        clock.advance_ms(50);
+        assert_eq!(clock.now_ms(), 1_850, "it has met its source");
+        // It is set back.
+        clock.set_wall_by_ms(-1_000);
+        assert_eq!(clock.now_ms(), 1_850);
+        clock.advance_ms(100);
+        assert_eq!(clock.now_ms(), 1_900);
+        clock.set_wall_by_ms(5_000);
+        assert_eq!(clock.now_ms(), 5_950);
+    }
+
+    #[test]
+    fn the_system_clock_of_a_node_does_so_too() {
         let clock = Clock::of_node();
-        let other = clock.clone();
         let later = Clock::system().now_ms() + 3_600_000;
-        other.not_before(later);
-        other.not_before(5);
-        assert_eq!(clock.now_ms(), later);
+        clock.not_before(later);
+        let shown = clock.now_ms();
+        assert!((later..later + 1_800_000).contains(&shown), "{shown}");
+        assert!(clock.now_ms() >= shown);
     }
 
     #[test]

@@ -3,9 +3,10 @@ package main
 // Wall clocks that are set, and what that does to promises. The clock of a node is set by a library that is loaded before the C
 // library; clocks that measure durations stay as they are.
 //
-// Leases and expiry go by the leader's wall clock. If it is set forward they end early; and then the group's time stands until the
-// real time is there, so they end late. So nothing is said about the end of a lease that lives while clocks differ. What must hold
-// all the time: fencing tokens grow, nothing is lost, and a new leader shows no time before the last change of the one before.
+// Leases and expiry go by the leader's wall clock. If it is set forward they end early. When it is set right, the group's time goes
+// at half speed until the real time is there, so they end late, but not early. So nothing is said about the end of a lease that
+// lives while clocks differ, and nothing about late ends until the two times have met. What must hold all the time: fencing tokens
+// grow, nothing is lost, and no node shows a time before one that was shown.
 
 import (
 	encoding "encoding/binary" // `binary` is the server under test
@@ -52,26 +53,40 @@ func (n *Node) changedReadings() int64 {
 	return int64(encoding.NativeEndian.Uint64(bytes[8:]))
 }
 
-// clocksDiffer notes that clocks are going to be set. The function that it returns notes that all are right again, and when the
-// group's time is, too.
+// wrongClocks is a time during which clocks were wrong, and when the group's time was the real one again.
+type wrongClocks struct {
+	begin, end, met time.Duration
+}
+
+// clocksDiffer notes that clocks are going to be set. The function that it returns notes that all are right again.
 func (j *Judge) clocksDiffer() (agree func(ahead time.Duration)) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
 	at := len(j.clocks)
-	j.clocks = append(j.clocks, Span{begin: j.now(), end: math.MaxInt64})
+	j.clocks = append(j.clocks, wrongClocks{begin: j.now(), end: math.MaxInt64, met: math.MaxInt64})
 	return func(ahead time.Duration) {
 		j.mutex.Lock()
 		defer j.mutex.Unlock()
-		j.clocks[at].end = j.now() + max(ahead, 0) + time.Second
+		j.clocks[at].end = j.now()
+		j.clocks[at].met = j.now() + 2*max(ahead, 0) + time.Second
 	}
 }
 
 // clocksAgreed returns whether no clock was wrong at any time of a span.
 func (j *Judge) clocksAgreed(begin, end time.Duration) bool {
+	return j.noneOf(begin, end, func(wrong wrongClocks) time.Duration { return wrong.end })
+}
+
+// timeWasReal returns whether the group's time was the real one at any time of a span.
+func (j *Judge) timeWasReal(begin, end time.Duration) bool {
+	return j.noneOf(begin, end, func(wrong wrongClocks) time.Duration { return wrong.met })
+}
+
+func (j *Judge) noneOf(begin, end time.Duration, until func(wrongClocks) time.Duration) bool {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
 	for _, wrong := range j.clocks {
-		if wrong.begin <= end && begin <= wrong.end {
+		if wrong.begin <= end && begin <= until(wrong) {
 			return false
 		}
 	}
@@ -116,11 +131,9 @@ const timeScript = "local now, left = redis.call('time'), redis.call('pttl', KEY
 // lifeMs is longer than any fault.
 const lifeMs = 600_000
 
-// timekeeper is what a client saw of the group's time: with its last change, on which node, and when.
+// timekeeper is the group's time that a client saw with its last change.
 type timekeeper struct {
-	node int
-	ms   int64
-	at   time.Duration
+	ms int64
 }
 
 // watchTime is a client that asks for the time again and again, together with a change.
@@ -131,25 +144,21 @@ func watchTime(run *Run) {
 		if result == nil || result.Outcome != ok || len(result.items) != 2 {
 			continue
 		}
-		agreed := run.judge.clocksAgreed(keeper.at, result.end)
-		if wrong := keeper.told(c.node, result.items[0].number(), result.items[1].number(), agreed); wrong != "" {
+		if wrong := keeper.told(result.items[0].number(), result.items[1].number()); wrong != "" {
 			run.judge.violate("time", "%s (sent at %v to node %d)", wrong, result.begin, c.node)
 		}
-		keeper.at = result.end
 	}
 	c.disconnect()
 }
 
-// told takes the time of a change, and returns what is wrong with it. agreed: all clocks were right since the last change. A node whose
-// own clock is set back may go back.
-func (k *timekeeper) told(node int, ms, leftMs int64, agreed bool) (wrong string) {
+// told takes the time of a change, and returns what is wrong with it.
+func (k *timekeeper) told(ms, leftMs int64) (wrong string) {
 	switch {
-	case k.ms == 0 || k.node == node && !agreed:
 	case ms < k.ms:
 		wrong = "time went back"
 	case leftMs > lifeMs:
 		wrong = "a key lives longer"
 	}
-	k.node, k.ms = node, ms
+	k.ms = ms
 	return wrong
 }

@@ -39,7 +39,7 @@ type Judge struct {
 	refusals   map[string]int // error replies by their beginning
 	tallies    map[string]*Tally
 	acked      atomic.Int64 // the latest begin of a change that was acknowledged, in nanoseconds since the begin of the run
-	clocks     []Span       // when the wall clocks of nodes were wrong
+	clocks     []wrongClocks
 	events     *os.File
 }
 

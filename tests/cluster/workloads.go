@@ -913,10 +913,11 @@ func (w *expiry) step(c *Client) {
 		if !w.run.judge.clocksAgreed(set.begin, get.end) {
 			return
 		}
+		isReal := w.run.judge.timeWasReal(set.begin, get.end)
 		if get.isNull() && get.end < set.begin+lease-clockMargin {
 			w.run.judge.violate("expiry", "%s was set at %v for %d ms, and is gone at %v", key, set.begin, ms, get.end)
 		}
-		if !get.isNull() && get.begin > set.end+lease+clockMargin {
+		if isReal && !get.isNull() && get.begin > set.end+lease+clockMargin {
 			w.run.judge.violate("expiry", "%s was set at %v for %d ms, and is there at %v", key, set.end, ms, get.begin)
 		}
 		if get.isNull() {

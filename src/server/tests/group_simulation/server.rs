@@ -112,7 +112,7 @@ impl Server {
         Server {
             id,
             disk: SimDisk::new(rng.next_u64()),
-            clock: Clock::manual(1_800_000_000_000 + rng.below(400) as i64),
+            clock: Clock::manual_of_node(1_800_000_000_000 + rng.below(400) as i64),
             clock_rate: 936_000 + rng.below(128_000),
             moved_at: now,
             bounds: Bounds { keep_bytes, memory_bytes, engine_stuck_after, disk_stuck_after },
