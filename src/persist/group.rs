@@ -26,7 +26,7 @@ use crate::log::replicated::types::{Link, NodeId, Position, Term};
 use crate::log::snapshot::writer::{Begin, SnapshotWriter};
 use crate::node::door::{Call, Door, News};
 use crate::node::facts::GroupFacts;
-use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
+use crate::persist::limits::{LATE_CLIENT_MAX, LOG_BEHIND_MAX_BYTES};
 
 /// See the module's header.
 pub(crate) struct GroupLog {
@@ -51,6 +51,8 @@ pub(crate) struct GroupLog {
     /// The reigns of this node since its start that have begun, and why they have ended.
     reigns: u64,
     ends: BTreeMap<Why, u64>,
+    /// When this node's last reign has ended, by the steady clock.
+    deposed_at: Option<Duration>,
     /// The last leader that this node knew, and its term.
     last_leader: Option<(NodeId, Term)>,
     /// Bytes of the blocks that were handed over or given back since the start.
@@ -116,6 +118,7 @@ impl GroupLog {
             leader: None,
             reigns: 0,
             ends: BTreeMap::new(),
+            deposed_at: None,
             last_leader: None,
             written_bytes: 0,
             wants_snapshot: false,
@@ -284,10 +287,16 @@ impl GroupLog {
     }
 
     /// Ends the reign. Blocks that were proposed may still be given back.
-    pub(crate) fn deposed(&mut self, why: Why) {
+    pub(crate) fn deposed(&mut self, why: Why, now: Duration) {
+        self.deposed_at = Some(now);
         *self.ends.entry(why).or_default() += 1;
         (self.reign, self.requests, self.milestones) = Default::default();
         self.rounds.by_block.clear();
+    }
+
+    /// Whether a client that connects now may take this node for the leader that it was a moment ago.
+    pub(crate) fn may_be_taken_for_leader(&self, now: Duration) -> bool {
+        self.deposed_at.is_some_and(|at| now.saturating_sub(at) <= LATE_CLIENT_MAX)
     }
 
     /// Whether the reign has ended, and the engine was too busy to follow the order that says so.

@@ -66,6 +66,10 @@ pub const TRANSFER_SLICE_BYTES: usize = 64 * 1024;
 /// Cost of a key for a slice of a snapshot sent as RDB in addition to its bytes, expressed in bytes.
 pub const TRANSFER_KEY_WORK_BYTES: usize = 64;
 
+/// How long after the end of a node's reign a client that connects may take it for the leader still: longer than all
+/// clients take to hear of the next one.
+pub(crate) const LATE_CLIENT_MAX: Duration = Duration::from_secs(10);
+
 /// How long the disk of a leader may take for one write before it hands leadership over: longer than a busy disk takes,
 /// and less than clients wait.
 pub(crate) const DISK_STUCK_AFTER: Duration = Duration::from_secs(3);

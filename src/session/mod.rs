@@ -291,6 +291,8 @@ pub struct Session {
     pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
     pub replica: Replica,
+    /// It came when this node had just ceased to lead its group.
+    pub(crate) is_late: bool,
     /// READONLY: in Cluster mode, a follower serves the client's reads.
     pub reads_on_follower: bool,
     /// The snapshot that is being sent to the client.
@@ -581,6 +583,7 @@ impl Sessions {
             tracking: None,
             tickets: None,
             replica: Replica::default(),
+            is_late: false,
             reads_on_follower: false,
             transfer: None,
             outbox: Outbox::default(),

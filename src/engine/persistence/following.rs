@@ -266,8 +266,9 @@ impl Engine {
         if !planted::is(Bug::KeepsUnproposed) {
             self.server.persistence.hand_over_tail();
         }
+        let now = self.server.time.clock.steady();
         if let Some(group) = self.group() {
-            group.deposed(why);
+            group.deposed(why, now);
         }
         self.server.set_tail(None);
         self.server.disconnect_all();

@@ -240,6 +240,9 @@ impl Engine {
             }
             session.end_caching(Some(entry));
         }
+        if session.is_late && out.as_bytes().get(start..).is_some_and(|reply| reply.starts_with(b"-READONLY")) {
+            self.server.send_to_leader(session);
+        }
         session.mute(out, start);
         // A command without a reply holds nothing back.
         self.begin_fence_behind(session);

@@ -1,6 +1,10 @@
-//! Cluster mode on a follower: calls that name keys or channels go to the leader.
+//! Calls that the leader must serve, on a node that follows.
 //!
-//! The group is a cluster of one shard, so each slot is the leader's. A client learns from the error where that is, as
+//! **Clients of Sentinel** follow when their connection ends. One that connects again before it has heard of the next
+//! leader comes back to the old one, and some libraries then keep the connection for ever, although each change is
+//! refused. So such a connection ends with the first refusal.
+//!
+//! **In Cluster mode** calls that name keys or channels go to the leader. The group is a cluster of one shard, so each slot is the leader's. A client learns from the error where that is, as
 //! it does in Redis Cluster, and goes there. With READONLY it says that reads may be a little late: they run here.
 //! Channels always go to the leader, because messages reach only the subscribers of one node.
 
@@ -8,7 +12,7 @@ use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
 use crate::persist::journal::Journal;
 use crate::resp::request::Argv;
-use crate::session::Session;
+use crate::session::{Restrictions, Session};
 use crate::spec::error::Error;
 use crate::spec::{Channels, Flags, Group};
 
@@ -34,6 +38,14 @@ impl ServerState {
         match key.filter(|_| !runs_here).or(channel) {
             Some(name) => Err(self.moved(key_slot(name))),
             None => Ok(()),
+        }
+    }
+
+    /// Ends the connection of a client that has come late, and was refused a change.
+    #[cold]
+    pub(in crate::engine) fn send_to_leader(&mut self, session: &mut Session) {
+        if session.restrictions.contains(Restrictions::FOLLOWING) && !self.config.cluster_enabled {
+            self.connections().close_soon(session);
         }
     }
 

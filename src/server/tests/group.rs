@@ -57,6 +57,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Whether the client is disconnected once it has its replies.
+    fn is_ending(&mut self) -> bool {
+        self.engine.server.clients.sessions.get_mut(self.client).is_none_or(|session| session.is_suspended())
+    }
+}
+
 /// The nodes of a group.
 struct Group {
     folder: TempDir,
@@ -339,6 +346,24 @@ fn a_snapshot_takes_the_place_of_the_log_on_every_node() {
     group.until_all_say("LLEN list", ":51\\r\\n");
     assert_eq!(group.line(leader, "RPUSH list 51").as_deref(), Some(":52\\r\\n"));
     group.until_all_say("LLEN list", ":52\\r\\n");
+}
+
+#[test]
+fn a_client_that_comes_back_to_the_old_leader_is_disconnected_when_a_change_is_refused() {
+    let mut group = Group::new();
+    let old = group.until_led();
+    assert_eq!(group.line(old, "SET key 1").as_deref(), Some("+OK\\r\\n"));
+    let other = group.others(old)[0];
+    group.line(old, &format!("NODE TRANSFER {other}"));
+    group.until("another one leads", |group| group.leader() == Some(other));
+    group.until_all_say("GET key", "$1\\r\\n1\\r\\n");
+    assert!(!group.at(old).is_ending(), "reads are served");
+    assert!(group.line(old, "SET key 2").is_some_and(|reply| reply.starts_with("-READONLY")));
+    assert!(group.at(old).is_ending());
+    // Who comes to another follower knows that it is one.
+    let third = group.others(old).into_iter().find(|number| *number != other).expect("three nodes");
+    assert!(group.line(third, "SET key 2").is_some_and(|reply| reply.starts_with("-READONLY")));
+    assert!(!group.at(third).is_ending());
 }
 
 /// A snapshot of data that is being loaded would lack what is not loaded yet.
