@@ -141,6 +141,7 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
         return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
     }
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
+    ctx.session.admit_short_of_followers(Flags::WRITE)?;
     let each = POPULATE_KEY_BYTES.saturating_add(prefix.len()).saturating_add(size.unwrap_or(0));
     let all = count.saturating_mul(each);
     if all > DEBUG_POPULATE_MAX_BYTES {

@@ -525,6 +525,9 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
     }
     let replicas = group.map(GroupLog::replicas).unwrap_or_default();
     fields! { text, "connected_slaves" => replicas.len() }
+    if ctx.server.config.copies_wanted() > 0 {
+        fields! { text, "min_slaves_good_slaves" => group.map_or(0, GroupLog::good_followers) }
+    }
     for (index, (address, lsn)) in replicas.iter().enumerate() {
         let (host, port) = (address.host(), address.port);
         line(text, format_args!("slave{index}:ip={host},port={port},state=online,offset={lsn},lag=0"));

@@ -76,6 +76,7 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// SCRIPT LOAD. The script is kept durably, like data, so the journal must accept writes.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
+    ctx.session.admit_short_of_followers(Flags::WRITE)?;
     let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, ScriptOrigin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
@@ -95,6 +96,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
+    ctx.session.admit_short_of_followers(Flags::WRITE)?;
     ctx.server.programs.scripts.flush(ctx.ks);
     ctx.reply.ok();
     Ok(())

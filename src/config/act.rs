@@ -22,6 +22,8 @@ pub enum Act {
     Log,
     /// Check whether changes must be refused because saving has failed.
     Saving,
+    /// Wait for other copies, and check whether changes must be refused because too few nodes follow.
+    Followers,
     /// Give rights to unauthenticated clients, or take them away.
     Password,
     /// Apply another limit to the data.

@@ -162,9 +162,6 @@ inert! {
         "repl-backlog-size", AnyTime, bytes(1, LONG_MAX), "1048576";
         "repl-backlog-ttl", AnyTime, number(0, LONG_MAX), "3600";
         "repl-rdb-channel", AnyTime, YesNo, "yes", hidden true;
-        "min-replicas-to-write" or "min-slaves-to-write", AnyTime, number(0, INT_MAX), "0",
-            else "Tidegate has no replicas, so every write would be refused: leave it at 0";
-        "min-replicas-max-lag" or "min-slaves-max-lag", AnyTime, number(0, INT_MAX), "10";
         "rdb-del-sync-files", AnyTime, YesNo, "no";
         "bind-source-addr", AnyTime, Text, "";
         "tls-replication", AnyTime, YesNo, "no";

@@ -226,7 +226,18 @@ impl Config {
 
     /// Returns all warnings, for the start.
     pub fn warnings(&self) -> Vec<String> {
-        PARAMETERS.iter().filter_map(|parameter| self.warning(parameter)).collect()
+        let is_alone = self.node_id == 0 && self.copies_wanted() > 0;
+        let refuses_all = is_alone.then(|| {
+            "`min-replicas-to-write` is above 0, and a single server has no replicas: all changes are refused"
+                .to_owned()
+        });
+        PARAMETERS.iter().filter_map(|parameter| self.warning(parameter)).chain(refuses_all).collect()
+    }
+
+    /// Returns how many other nodes must have each change, beside those of the quorum; 0 if none.
+    #[inline]
+    pub fn copies_wanted(&self) -> usize {
+        if self.min_replicas_max_lag_s == 0 { 0 } else { self.min_replicas_to_write as usize }
     }
 
     /// Returns the title of the process, which was called as `program`; `None` if it should keep its command line.
@@ -439,11 +450,15 @@ mod tests {
                 "{name}"
             );
         }
-        let error = set(&mut config, &[("min-replicas-to-write", "1")]).expect_err("every write would be refused");
-        assert!(
-            error.contains("(possibly related to argument 'min-replicas-to-write') - Tidegate has no replicas"),
-            "{error}"
-        );
+    }
+
+    #[test]
+    fn a_single_server_that_wants_replicas_is_warned_of() {
+        let mut config = Config::default();
+        set(&mut config, &[("min-slaves-to-write", "1")]).expect("it is known");
+        assert!(config.warnings().iter().any(|warning| warning.contains("all changes are refused")));
+        set(&mut config, &[("min-replicas-max-lag", "0")]).expect("it is known");
+        assert_eq!((config.copies_wanted(), config.warnings()), (0, Vec::new()));
     }
 
     #[test]
@@ -497,7 +512,6 @@ mod tests {
             ("replicaof 1.2.3.4 abc", "Invalid master port"),
             ("replicaof 1.2.3.4", "wrong number of arguments"),
             ("cluster-announce-ip [::1]", "without brackets"),
-            ("min-slaves-to-write 1", "leave it at 0"),
             ("loadmodule /x.so", "can't load modules"),
             ("sentinel monitor a 127.0.0.1 6379 2", "redis-sentinel"),
             ("repl-timeout 0", "argument must be between 1 and 2147483647 inclusive"),

@@ -480,6 +480,15 @@ parameters! {
         read_lease: bool = "read-lease", AnyTime, YesNo, "no";
         /// Refuse reads on a node that follows while its data may be older than this many milliseconds; 0 for never.
         max_staleness_ms: u64 = "max-staleness", AnyTime, int(0, LONG_MAX), "0";
+        /// Refuse changes (`NOREPLICAS`) while fewer other nodes than this follow the leader, and let each reply that
+        /// shows a change wait until this many have it on disk. Whatever this says, more than half of the voters have
+        /// it; 0 asks for no more. A single server has no followers: any other value makes it refuse all changes.
+        min_replicas_to_write: u32 = "min-replicas-to-write" or "min-slaves-to-write", AnyTime, int(0, INT_MAX), "0",
+            act Followers;
+        /// A node follows, as `min-replicas-to-write` counts, if it had everything this many seconds ago. 0 turns
+        /// `min-replicas-to-write` off.
+        min_replicas_max_lag_s: u32 = "min-replicas-max-lag" or "min-slaves-max-lag", AnyTime, int(0, INT_MAX), "10",
+            act Followers;
         /// Bytes of log that a node keeps beyond its last snapshot, for nodes that were away.
         replication_log_keep: u64 = "replication-log-keep", AtStart, memory(0, LONG_MAX), "256mb";
         /// TCP port at which this node names the leader of its group as Redis Sentinel does; 0 for none. Clients that

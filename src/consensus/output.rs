@@ -170,6 +170,8 @@ pub(crate) struct Output {
     pub(crate) orders: Vec<(u64, Order)>,
     /// A reign and the last of its units that is committed.
     pub(crate) committed: Option<(Term, Lsn)>,
+    /// A reign and the last unit that as many other nodes as [asked for](super::core::Core::want_copies) have on disk.
+    pub(crate) copied: Option<(Term, Lsn)>,
     /// A round that was answered. It confirms all rounds of its reign before it.
     pub(crate) confirmed: Option<Round>,
     /// A node needs a newer snapshot than there is.

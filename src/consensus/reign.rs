@@ -46,12 +46,14 @@ pub(super) struct Open {
     pub(super) term: Term,
     /// Blocks of this reign that are not committed: the index of each, and its last unit.
     blocks: VecDeque<(Index, Lsn)>,
+    /// The last unit that was published as copied.
+    copied: Lsn,
     rounds: Rounds,
 }
 
 impl Open {
     pub(super) fn new(term: Term) -> Open {
-        Open { term, blocks: VecDeque::new(), rounds: Rounds::default() }
+        Open { term, blocks: VecDeque::new(), copied: Lsn::NONE, rounds: Rounds::default() }
     }
 
     /// Notes a block that was proposed.
@@ -66,6 +68,18 @@ impl Open {
             last = self.blocks.pop_front();
         }
         last
+    }
+
+    /// Notes the last unit that enough other nodes have on disk. Returns whether it is further than before.
+    pub(super) fn copied(&mut self, lsn: Lsn) -> bool {
+        let is_further = lsn > self.copied;
+        self.copied = self.copied.max(lsn);
+        is_further
+    }
+
+    /// Forgets how far other nodes have the units, because another number of them counts now.
+    pub(super) fn count_copies_anew(&mut self) {
+        self.copied = Lsn::NONE;
     }
 
     /// Asks for a confirmation that this node still leads; see [`next_round`](Self::next_round).

@@ -19,11 +19,17 @@ pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
     let hold = engine.ks.hold_expiry();
     if let Some(session) = engine.server.clients.sessions.get_mut(session) {
         session.import_source = Some(ImportSource::of_server(hold));
-        // This import needs no password, may exceed limits that the existing data already meets, and is itself the
-        // loading.
-        [Restrictions::UNAUTHENTICATED, Restrictions::LIMITED, Restrictions::METERED, Restrictions::LOADING]
-            .into_iter()
-            .for_each(|bit| session.restrictions.set(bit, false));
+        // This import needs no password and no replicas, may exceed limits that the existing data already meets, and is
+        // itself the loading.
+        [
+            Restrictions::UNAUTHENTICATED,
+            Restrictions::LIMITED,
+            Restrictions::FEW_FOLLOWERS,
+            Restrictions::METERED,
+            Restrictions::LOADING,
+        ]
+        .into_iter()
+        .for_each(|bit| session.restrictions.set(bit, false));
     }
     let stream = InProcess { engine, session, decoder: Decoder::new(), unread: Vec::new(), replies: VecDeque::new() };
     Connection::through(Box::new(stream), "this server")

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct News {
     pub(crate) orders: Vec<(u64, Order)>,
     /// The open reign and the last of its units that is committed, if that has changed.
     pub(crate) committed: Option<(Term, Lsn)>,
+    /// The open reign and the last unit that [enough](Door::want_copies) other nodes have on disk, likewise.
+    pub(crate) copied: Option<(Term, Lsn)>,
     /// The last round that was answered, if there is a new one.
     pub(crate) confirmed: Option<Round>,
     /// A node needs a newer snapshot than there is.
@@ -73,6 +75,8 @@ pub(crate) struct Door {
     /// The time as of which the data of a follower is complete, in nanoseconds of the steady clock; 0 if it is
     /// not known.
     fresh_at: AtomicU64,
+    /// A leader is to tell which units this many other nodes have on disk.
+    copies: AtomicUsize,
     facts: Mutex<Arc<GroupFacts>>,
     /// When the engine was last ready to follow orders, in nanoseconds of the steady clock.
     looked_at: AtomicU64,
@@ -89,6 +93,7 @@ impl Door {
             lease_until: AtomicU64::new(0),
             reign: AtomicU64::new(0),
             fresh_at: AtomicU64::new(0),
+            copies: AtomicUsize::new(0),
             facts: Mutex::default(),
             looked_at: AtomicU64::new(nanoseconds(clock.steady())),
             clock,
@@ -120,6 +125,13 @@ impl Door {
         self.looked_at.store(nanoseconds(self.now()), Ordering::Release);
     }
 
+    /// Makes the node, while it leads, tell which units this many other nodes have on disk; with 0 it tells nothing.
+    /// That holds for all blocks of later calls.
+    pub(crate) fn want_copies(&self, copies: usize) {
+        self.copies.store(copies, Ordering::Release);
+        self.wake_node.notify_one();
+    }
+
     /// Returns for how long no other node can lead. It must be asked after the read that depends on it has run.
     pub(crate) fn lease_left(&self) -> Duration {
         let until = self.lease_until.load(Ordering::Acquire);
@@ -145,6 +157,11 @@ impl Door {
     }
 
     // The node's side.
+
+    /// Returns how many other nodes are to have units before they are told of.
+    pub(super) fn copies(&self) -> usize {
+        self.copies.load(Ordering::Acquire)
+    }
 
     /// Returns the time of the steady clock, by which consensus measures.
     pub(super) fn now(&self) -> Duration {

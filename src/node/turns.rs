@@ -195,7 +195,9 @@ impl Turns {
                 done.refused.push((peer, refusal));
             }
         }
-        for call in self.door.take_calls() {
+        let calls = self.door.take_calls();
+        self.core.want_copies(self.door.copies());
+        for call in calls {
             self.take_call(call, now);
         }
         self.watch_engine();
@@ -279,6 +281,7 @@ impl Turns {
             writes,
             orders,
             committed,
+            copied,
             confirmed,
             wants_snapshot,
             fetches,
@@ -304,10 +307,12 @@ impl Turns {
         }
         let leader = self.core.leader().map(|leader| (leader, self.core.term()));
         let leader = (std::mem::replace(&mut self.leader, leader) != leader).then_some(leader);
-        if !orders.is_empty() || committed.is_some() || confirmed.is_some() || wants_snapshot || leader.is_some() {
+        let has_news = !orders.is_empty() || wants_snapshot || leader.is_some();
+        if has_news || committed.is_some() || copied.is_some() || confirmed.is_some() {
             self.door.tell(|news| {
                 news.orders.extend(orders);
                 news.committed = committed.or(news.committed);
+                news.copied = copied.or(news.copied);
                 news.confirmed = confirmed.or(news.confirmed);
                 news.wants_snapshot |= wants_snapshot;
                 news.leader = leader.or(news.leader);

@@ -34,6 +34,9 @@ const OF_GRANTS: Error = Error::text("READONLY Only the leader of the group answ
 /// The reply to reads on a node whose data is too old. Clients know the code.
 const TOO_OLD: Error = Error::text("MASTERDOWN The data of this node is older than max-staleness allows.");
 
+/// The reply to commands that write while fewer nodes follow than must have each change.
+pub(crate) const FEW_FOLLOWERS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
+
 /// The reply to commands that must not run before the group has committed all earlier changes.
 const NOT_COMMITTED: Error = Error::text("TRYAGAIN The group has not committed all earlier changes yet");
 
@@ -52,9 +55,12 @@ impl Persistence {
         self.journal.as_ref().and_then(Journal::local)
     }
 
-    /// Whether scripts that clients run must not become part of the data: this is a node that does not lead its group.
+    /// Whether scripts that clients run must not become part of the data: this is a node that does not lead its group,
+    /// or that can't make changes now.
     pub(crate) fn keeps_no_scripts(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_follower) && !planted::is(Bug::FollowerKeepsScripts)
+        let group = self.journal.as_ref().and_then(Journal::member);
+        let keeps_none = group.is_some_and(|group| !group.leads() || group.is_short_of_followers());
+        keeps_none && !planted::is(Bug::FollowerKeepsScripts)
     }
 
     /// Returns the bytes that were written to the journal since the start, or in a group, to its log.
@@ -196,6 +202,15 @@ impl Persistence {
             Some(_) if self.is_unlogged(config) => Err(self.refusal()),
             None if self.stops_writes(config) => Err(NOT_SAVED),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether fewer nodes follow this one than `min-replicas-to-write` asks for. None follows a single server.
+    #[inline]
+    pub(crate) fn is_short_of_followers(&self, config: &Config) -> bool {
+        match self.journal.as_ref().and_then(Journal::member) {
+            Some(group) => group.is_short_of_followers(),
+            None => config.copies_wanted() > 0,
         }
     }
 

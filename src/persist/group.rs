@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use super::copies::Copies;
 use super::group_requests::{Requests, Waiter};
 use super::milestones::Milestones;
 use crate::base::lsn::Lsn;
@@ -42,6 +43,9 @@ pub(crate) struct GroupLog {
     is_full: bool,
     /// The last unit that is committed.
     committed: Lsn,
+    /// The last unit that replies may show.
+    safe: Lsn,
+    copies: Copies,
     rounds: Rounds,
     orders: VecDeque<(u64, Order)>,
     /// The members as of `position`.
@@ -112,6 +116,8 @@ impl GroupLog {
             unconfirmed_bytes: 0,
             is_full: false,
             committed: Lsn::NONE,
+            safe: Lsn::NONE,
+            copies: Copies::default(),
             rounds: Rounds { current: 1, confirmed: 0, by_block: VecDeque::new() },
             orders: VecDeque::new(),
             members: Members::default(),
@@ -129,13 +135,47 @@ impl GroupLog {
         }
     }
 
-    /// Returns the last unit that is committed.
+    /// Returns the last unit that replies may show: it is committed, and on disk on as many other nodes as
+    /// [asked for](Self::want_copies).
     #[inline]
-    pub(super) fn committed(&self) -> Lsn {
+    pub(super) fn safe(&self) -> Lsn {
         match self.reign {
             Some((_, executed)) if planted::is(Bug::ReplyBeforeCommit) => executed.lsn,
-            _ => self.committed,
+            _ => self.safe,
         }
+    }
+
+    /// Makes changes of this node, while it leads, wait until this many other nodes have them on disk; with 0, the
+    /// quorum decides alone. What replies could show before, they still can.
+    pub(crate) fn want_copies(&mut self, wanted: usize) {
+        if self.copies.want(wanted) {
+            self.door.want_copies(wanted);
+            self.judge_safe();
+        }
+    }
+
+    /// Looks which nodes follow and are up to date. Must be called several times a second; `now_ms` is a time of the
+    /// steady clock.
+    pub(crate) fn observe_followers(&mut self, now_ms: i64, max_lag_ms: i64) {
+        let Some((_, executed)) = self.reign else { return };
+        let facts = self.door.facts();
+        let connected = facts.peers.iter().filter(|peer| peer.link.is_connected());
+        self.copies.observe(connected.map(|peer| (peer.link.node, peer.lsn)), executed.lsn, now_ms, max_lag_ms);
+    }
+
+    /// Returns how many nodes follow and are up to date.
+    pub(crate) fn good_followers(&self) -> usize {
+        self.copies.good()
+    }
+
+    /// Whether this node leads, and fewer nodes follow than must have each change.
+    pub(crate) fn is_short_of_followers(&self) -> bool {
+        self.leads() && self.copies.are_short()
+    }
+
+    fn judge_safe(&mut self) {
+        let shown = if self.leads() { self.copies.shown_of(self.committed) } else { self.committed };
+        self.safe = self.safe.max(shown);
     }
 
     /// Whether this node leads, as far as the engine knows.
@@ -211,7 +251,7 @@ impl GroupLog {
     pub(crate) fn overdue(&mut self, now_ms: i64, wait_ms: i64) -> Option<(Lsn, u64)> {
         let (_, executed) = self.reign?;
         let now = (executed.lsn, self.rounds.current - 1);
-        self.milestones.overdue(now, (self.committed, self.rounds.confirmed), now_ms, wait_ms)
+        self.milestones.overdue(now, (self.safe, self.rounds.confirmed), now_ms, wait_ms)
     }
 
     /// Returns how old the data is at most, as far as a leader has told; `None` if none has. A leader's is not.
@@ -226,7 +266,7 @@ impl GroupLog {
 
     /// Takes the node's news.
     pub(super) fn follow(&mut self) {
-        let News { orders, committed, confirmed, failure, wants_snapshot, leader } = self.door.take_news();
+        let News { orders, committed, copied, confirmed, failure, wants_snapshot, leader } = self.door.take_news();
         self.wants_snapshot |= wants_snapshot;
         if let Some(leader) = leader {
             self.leader = leader.map(|(node, _)| node);
@@ -237,6 +277,12 @@ impl GroupLog {
             && term == of
         {
             self.advance(lsn);
+        }
+        if let (Some((term, _)), Some((of, lsn))) = (self.reign, copied)
+            && term == of
+        {
+            self.copies.note(lsn);
+            self.judge_safe();
         }
         if let (Some((term, _)), Some(round)) = (self.reign, confirmed)
             && term == round.term
@@ -256,6 +302,7 @@ impl GroupLog {
     fn advance(&mut self, lsn: Lsn) {
         self.committed = self.committed.max(lsn);
         self.rounds.committed(lsn);
+        self.judge_safe();
     }
 
     /// Tells the node that the engine follows orders.
@@ -284,6 +331,7 @@ impl GroupLog {
     pub(crate) fn lead(&mut self, term: Term) {
         self.reign = Some((term, self.position.link));
         self.reigns += 1;
+        self.copies.begin_reign();
     }
 
     /// Ends the reign. Blocks that were proposed may still be given back.
@@ -292,6 +340,7 @@ impl GroupLog {
         *self.ends.entry(why).or_default() += 1;
         (self.reign, self.requests, self.milestones) = Default::default();
         self.rounds.by_block.clear();
+        self.judge_safe();
     }
 
     /// Whether a client that connects now may take this node for the leader that it was a moment ago.
@@ -403,7 +452,7 @@ impl GroupLog {
         self.unconfirmed.clear();
         self.unconfirmed_bytes = 0;
         self.judge_room();
-        self.committed = at.link.lsn;
+        (self.committed, self.safe) = (at.link.lsn, at.link.lsn);
         self.awaited = None;
     }
 

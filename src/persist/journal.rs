@@ -122,7 +122,7 @@ impl Journal {
         match &self.keeper {
             Keeper::Local(log) if log.policy() == SyncPolicy::Always => log.durable(),
             Keeper::Local(log) => log.written(),
-            Keeper::Group(group) => group.committed(),
+            Keeper::Group(group) => group.safe(),
         }
     }
 

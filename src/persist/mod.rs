@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod copies;
 pub mod error;
 pub(crate) mod fences;
 pub(crate) mod group;

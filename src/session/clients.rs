@@ -84,7 +84,7 @@ impl Clients {
 
     /// Sets the restrictions that follow from this node's role in its group.
     pub(crate) fn set_role(&mut self, of_all: Restrictions) {
-        let of_role = Restrictions::UNLOGGED | Restrictions::FOLLOWING;
+        let of_role = Restrictions::UNLOGGED | Restrictions::FOLLOWING | Restrictions::FEW_FOLLOWERS;
         for session in self.sessions.iter_mut() {
             session.restrict(of_role, false);
             session.restrict(of_all & of_role, true);
@@ -95,6 +95,13 @@ impl Clients {
     pub(crate) fn set_unlogged(&mut self, is_unlogged: bool) {
         for session in self.sessions.iter_mut() {
             session.restrict(Restrictions::UNLOGGED, is_unlogged);
+        }
+    }
+
+    /// Updates in all sessions whether enough nodes follow this one.
+    pub(crate) fn set_short_of_followers(&mut self, is_short: bool) {
+        for session in self.sessions.iter_mut() {
+            session.restrict(Restrictions::FEW_FOLLOWERS, is_short);
         }
     }
 }

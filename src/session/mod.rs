@@ -81,6 +81,8 @@ bitflags! {
         const OBSERVED = 1 << 11;
         /// This node does not lead its group, so keys do not expire here.
         const FOLLOWING = 1 << 12;
+        /// Fewer nodes follow this one than must have each change.
+        const FEW_FOLLOWERS = 1 << 13;
     }
 }
 

@@ -215,6 +215,67 @@ fn a_redis_conf_starts_the_server_with_notices_about_ineffective_lines() {
     }
 }
 
+/// A single server has no replicas.
+#[test]
+fn changes_are_refused_without_replicas_as_in_redis() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    let flags = ["--min-slaves-to-write", "1"];
+    let servers = [Program::Redis, Program::Tidegate].map(|program| Server::start(program, &flags));
+    let mut sides = servers.each_ref().map(|server| (server.raw(), Vec::new()));
+    let declared = |flags: &str| format!("#!lua{flags}\nreturn redis.call('dbsize')");
+    let (may_write, reads) = (declared(""), declared(" flags=no-writes"));
+    let calls: [&[&str]; 22] = [
+        &["SET", "key", "value"],
+        &["GET", "key"],
+        &["PING"],
+        &["PUBLISH", "channel", "message"],
+        &["EVAL", "return redis.call('dbsize')", "0"],
+        &["EVAL", "return redis.pcall('set', KEYS[1], 1)", "1", "key"],
+        &["EVAL", &may_write, "0"],
+        &["EVAL", &reads, "0"],
+        &["EVAL_RO", &reads, "0"],
+        &["FUNCTION", "FLUSH"],
+        &["MULTI"],
+        &["INCR", "key"],
+        &["EXEC"],
+        &["MULTI"],
+        &["GET", "key"],
+        &["CONFIG", "GET", "min-replicas-max-lag"],
+        &["EXEC"],
+        &["BLPOP", "list", "1"],
+        &["CONFIG", "SET", "min-replicas-max-lag", "0"],
+        &["SET", "key", "value"],
+        &["CONFIG", "SET", "min-slaves-max-lag", "10", "min-slaves-to-write", "2"],
+        &["DEL", "key"],
+    ];
+    for (raw, replies) in &mut sides {
+        replies.extend(calls.iter().map(|call| raw.command(call)));
+    }
+    let [(mut redis, theirs), (mut tidegate, ours)] = sides;
+    for ((call, theirs), ours) in calls.iter().zip(theirs).zip(ours) {
+        assert_eq!(ours, theirs, "{call:?}");
+    }
+    for (server, raw) in servers.iter().zip([&mut redis, &mut tidegate]) {
+        // What was queued is judged again.
+        let set = |value: &str| server.raw().command(&["CONFIG", "SET", "min-replicas-to-write", value]);
+        set("0");
+        ["MULTI", "INCR other"].iter().for_each(|line| drop(raw.command(&line.split(' ').collect::<Vec<_>>())));
+        set("1");
+        let refused = "EXECABORT Transaction discarded because of: NOREPLICAS Not enough good replicas to write.";
+        assert_eq!(raw.command(&["EXEC"]), Value::error(refused));
+        assert!(text(&raw.command(&["INFO", "replication"])).contains("min_slaves_good_slaves:0"));
+        // The place in the script differs.
+        let refused = raw.command(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", "key"]);
+        assert!(
+            matches!(&refused, Value::Error(text) if text.starts_with(b"NOREPLICAS Not enough good")),
+            "{refused:?}"
+        );
+    }
+    until(|| servers[1].log().contains("all changes are refused"), "the log warns of it");
+}
+
 #[test]
 fn every_parameter_of_redis_is_known() {
     if REDIS_SERVER.is_missing() {

@@ -418,6 +418,33 @@ fn a_write_without_a_quorum_is_given_up_after_a_while() {
     assert!(group.logs().contains("the group takes longer than `quorum-wait`"));
 }
 
+#[test]
+fn changes_wait_for_as_many_other_nodes_as_asked_for_and_are_refused_once_one_lags() {
+    let flags = ["--min-replicas-to-write", "2", "--min-replicas-max-lag", "1", "--quorum-wait", "300"];
+    let group = Group::with(&flags, true);
+    let (leader, value) = group.increment();
+    let hung = leader % 3 + 1;
+    std::fs::write(group.switch(hung), "").expect("a file");
+    let mut writer = group.connect(leader).expect("it runs");
+    assert_eq!(writer.call("INCR counter"), None, "the other two have it");
+    let begin = Instant::now();
+    let refused = loop {
+        let mut writer = group.connect(leader).expect("it runs");
+        match writer.call("INCR counter") {
+            Some(reply) if reply.starts_with('-') => break reply,
+            reply => assert_eq!(reply, None),
+        }
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+    };
+    let mut reader = group.connect(leader).expect("it runs");
+    assert_eq!(refused, "-NOREPLICAS Not enough good replicas to write.");
+    assert_eq!(reader.call("EXISTS nothing").as_deref(), Some(":0"));
+    assert_eq!(reader.call("PING").as_deref(), Some("+PONG"));
+    std::fs::remove_file(group.switch(hung)).expect("the file is there");
+    assert!(group.increment().1 > value + 1, "what was not acknowledged has happened");
+    assert!(group.logs().contains("fewer nodes follow than `min-replicas-to-write` asks for"));
+}
+
 /// Runs a server with these flags until it ends by itself, and returns what it says.
 fn refused(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder");

@@ -39,6 +39,7 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::SyncPolicy => sync_policy(ctx)?,
         Act::Log => log(ctx, doing)?,
         Act::Saving => ctx.server.saving_rules_changed(ctx.session),
+        Act::Followers => ctx.server.copies_changed(ctx.session),
         Act::Password => {
             // Authenticated sessions stay authenticated.
             ctx.server.acl.set_default_password(&ctx.server.config.requirepass, ctx.server.table);

@@ -122,6 +122,8 @@ pub(crate) struct Core {
     ballot: Ballot,
     committed: Index,
     published: Lsn,
+    /// How many other nodes are to have a unit on disk before it is told of as copied; 0 to tell nothing.
+    copies: usize,
     members: Members,
     now: Duration,
     next_tick: Duration,
@@ -181,6 +183,7 @@ impl Core {
             ballot,
             committed,
             published: Lsn::NONE,
+            copies: 0,
             members,
             now,
             next_tick: now,
@@ -323,6 +326,18 @@ impl Core {
         let Some(open) = self.reign.open().filter(|open| open.term == round.term) else { return };
         open.ask(round.number);
         self.begin_round();
+        self.after_step();
+    }
+
+    /// Makes this node, while it leads, tell which units this many other nodes have on disk: voters or learners. With 0
+    /// it tells nothing.
+    pub(crate) fn want_copies(&mut self, copies: usize) {
+        if mem::replace(&mut self.copies, copies) == copies {
+            return;
+        }
+        if let Some(open) = self.reign.open() {
+            open.count_copies_anew();
+        }
         self.after_step();
     }
 

@@ -77,6 +77,7 @@ impl Core {
             self.take(ready);
         }
         self.publish();
+        self.publish_copied();
     }
 
     /// Takes one step's news of the crate: what to write, then what to send, then what is committed.
@@ -239,5 +240,23 @@ impl Core {
         });
         self.published = lsn;
         self.out.committed = Some((term, lsn));
+    }
+
+    /// Publishes the last unit that as many other nodes as wanted have on disk. A node that lacks what has left memory
+    /// is far behind, and counts once it has caught up.
+    fn publish_copied(&mut self) {
+        let wanted = self.copies;
+        if wanted == 0 || self.reign.open().is_none() {
+            return;
+        }
+        let matched = |node: NodeId| self.raft.raft.prs().get(node.get()).map_or(0, |progress| progress.matched);
+        let mut others: Vec<u64> = self.members.all().filter(|node| *node != self.id).map(matched).collect();
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        let last = others.get(wanted - 1).and_then(|index| self.raft.store().at(Index(*index)));
+        if let (Some(at), Some(open)) = (last, self.reign.open())
+            && open.copied(at.link.lsn)
+        {
+            self.out.copied = Some((open.term, at.link.lsn));
+        }
     }
 }

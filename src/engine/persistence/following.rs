@@ -71,6 +71,7 @@ impl Following {
     ) -> Following {
         let group = Keeper::Group(Box::new(GroupLog::new(door)));
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
+        engine.server.want_copies();
         engine.role_changed();
         engine.server.set_loading(Some(nothing_yet()));
         let (loading, will_load, resolve_at, followed, told, has_failed) = Default::default();
@@ -106,6 +107,7 @@ impl Following {
                 group.handled(self.told);
             }
         }
+        engine.watch_followers();
         engine.give_up_overdue();
         if let Some((client, outcome)) = engine.group().and_then(GroupLog::take_answer) {
             let answer = (client, outcome.map_err(|refusal| refusal.to_string()));
@@ -253,6 +255,7 @@ impl Engine {
         if let Some(group) = self.group() {
             group.lead(term);
         }
+        self.server.want_copies();
         self.server.set_tail(Some(Tail::new(vec![0; HEAD_BYTES])));
         self.role_changed();
         self.begin_own_time();
@@ -315,6 +318,22 @@ impl Engine {
         // Scripts are counted by their places in a Lua state that is gone.
         self.server.meters.stats.scripts.reset();
         Ok(())
+    }
+
+    /// Looks whether enough nodes follow for changes to be admitted.
+    fn watch_followers(&mut self) {
+        let was_short = self.server.persistence.is_short_of_followers(&self.server.config);
+        self.server.want_copies();
+        let is_short = self.server.persistence.is_short_of_followers(&self.server.config);
+        if is_short != was_short {
+            match is_short {
+                true => {
+                    tracing::error!("fewer nodes follow than `min-replicas-to-write` asks for: changes are refused")
+                }
+                false => tracing::warn!("enough nodes follow again: changes are accepted"),
+            }
+            self.server.clients.set_short_of_followers(is_short);
+        }
     }
 
     /// Disconnects the clients whose replies have waited for the group for longer than `quorum-wait`.

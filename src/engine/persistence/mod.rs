@@ -9,6 +9,7 @@ pub(crate) mod transfer_slices;
 
 use super::state::ServerState;
 use crate::keyspace::Keyspace;
+use crate::persist::journal::Journal;
 use crate::persist::{Env, News, Persistence};
 use crate::session::{Restrictions, Session};
 
@@ -55,5 +56,25 @@ impl ServerState {
         let is_unlogged = self.persistence.is_unlogged(&self.config);
         self.clients.set_unlogged(is_unlogged);
         session.restrict(Restrictions::UNLOGGED, is_unlogged);
+    }
+
+    /// `min-replicas-to-write` or `min-replicas-max-lag` has changed. `session` is out of the registry.
+    pub(crate) fn copies_changed(&mut self, session: &mut Session) {
+        self.want_copies();
+        let is_short = self.persistence.is_short_of_followers(&self.config);
+        self.clients.set_short_of_followers(is_short);
+        session.restrict(Restrictions::FEW_FOLLOWERS, is_short);
+    }
+
+    /// Makes a group keep the copies that the configuration asks for, and looks which nodes follow.
+    pub(in crate::engine) fn want_copies(&mut self) {
+        let wanted = self.config.copies_wanted();
+        if let Some(group) = self.persistence.journal.as_mut().and_then(Journal::group) {
+            group.want_copies(wanted);
+            if wanted > 0 {
+                let max_lag_ms = 1_000 * i64::from(self.config.min_replicas_max_lag_s);
+                group.observe_followers(self.time.clock.steady_ms(), max_lag_ms);
+            }
+        }
     }
 }

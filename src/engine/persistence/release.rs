@@ -27,6 +27,7 @@ use crate::engine::state::{Delivery, ServerState};
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 use crate::persist::Persistence;
+use crate::persist::fences::FEW_FOLLOWERS;
 use crate::persist::journal::{Change, Journal};
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
@@ -313,11 +314,19 @@ impl Session {
         match &self.transaction {
             Some(transaction) if flags.contains(Flags::RUNS_QUEUE) => transaction.flags,
             // As in Redis, a command that asks about the server's health must learn that it is not healthy. A node that
-            // follows is.
-            _ if flags.contains(Flags::TELLS_HEALTH) && !self.restrictions.contains(Restrictions::FOLLOWING) => {
-                Flags::WRITE
-            }
+            // follows is, and one that too few follow.
+            _ if flags.contains(Flags::TELLS_HEALTH) && self.is_kept_from_writing_by_itself() => Flags::WRITE,
             _ => flags,
         }
+    }
+
+    fn is_kept_from_writing_by_itself(&self) -> bool {
+        self.restrictions & (Restrictions::UNLOGGED | Restrictions::FOLLOWING) == Restrictions::UNLOGGED
+    }
+
+    /// Refuses a command that runs what has these flags if it writes and too few nodes follow.
+    pub(crate) fn admit_short_of_followers(&self, flags: Flags) -> Result<(), Error> {
+        let is_refused = self.restrictions.contains(Restrictions::FEW_FOLLOWERS) && flags.contains(Flags::WRITE);
+        if is_refused { Err(FEW_FOLLOWERS) } else { Ok(()) }
     }
 }

@@ -2,8 +2,8 @@
 //! pause); this file lists which checks apply to which caller:
 //!
 //! - a client whose session has restrictions: not authenticated, limited rights, inside MULTI, subscribed to channels,
-//!   under a memory limit, with a journal that takes nothing, on a follower of a group, or while the data is loaded
-//!   ([`ServerState::admit`]).
+//!   under a memory limit, with a journal that takes nothing, on a follower of a group or on a leader with too few of
+//!   them, or while the data is loaded ([`ServerState::admit`]).
 //!   Commands that EXEC runs were checked when they were queued; only the user's rights are checked again, since they
 //!   may have changed ([`Access::admit_queued`](crate::engine::client::access));
 //! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
@@ -64,6 +64,9 @@ impl ServerState {
             let may_be_old = session.may_find_old_data(flags);
             self.persistence.admit_following(&self.config, may_be_old, entry.command.group)?;
         }
+        if session.restrictions.contains(Restrictions::FEW_FOLLOWERS) {
+            session.admit_short_of_followers(session.flags_to_run(flags))?;
+        }
         if session.restrictions.contains(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;
         }
@@ -104,7 +107,8 @@ impl ServerState {
         if session.restrictions.contains(Restrictions::LIMITED) {
             self.access().admit_user(session, entry, argv, Context::Toplevel)?;
         }
-        self.persistence.admit_logged(&self.config, entry.command.flags)
+        self.persistence.admit_logged(&self.config, entry.command.flags)?;
+        session.admit_short_of_followers(entry.command.flags)
     }
 
     /// Checks a command that a script or function calls.
@@ -123,9 +127,12 @@ impl ServerState {
             self.admit_change_in_script(ks, caller, entry)?;
         }
         self.persistence.admit_logged(&self.config, flags)?;
-        if session.restrictions.contains(Restrictions::FOLLOWING) {
-            let may_be_old = flags.contains(Flags::STALE);
-            self.persistence.admit_following(&self.config, may_be_old, entry.command.group)?;
+        if session.restrictions.intersects(Restrictions::FOLLOWING | Restrictions::FEW_FOLLOWERS) {
+            session.admit_short_of_followers(flags)?;
+            if session.restrictions.contains(Restrictions::FOLLOWING) {
+                let may_be_old = flags.contains(Flags::STALE);
+                self.persistence.admit_following(&self.config, may_be_old, entry.command.group)?;
+            }
         }
         if session.restrictions.contains(Restrictions::LIMITED) {
             self.access().admit_user(session, entry, argv, Context::Lua)?;

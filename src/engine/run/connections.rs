@@ -83,6 +83,7 @@ impl ServerState {
         of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
         of_all.set(Restrictions::PAUSED, self.clients.pause.is_on());
         of_all.set(Restrictions::OBSERVED, self.audience.is_observed());
+        of_all.set(Restrictions::FEW_FOLLOWERS, self.persistence.is_short_of_followers(&self.config));
         of_all.set(Restrictions::FOLLOWING, self.persistence.journal.as_ref().is_some_and(Journal::is_follower));
         of_all
     }

@@ -103,8 +103,12 @@ pub(crate) fn trace(
 #[inline]
 fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: Option<Debugging<'_>>) -> Done {
     let flags = call.flags;
-    if call.read_only && flags.declared && !flags.no_writes {
-        return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
+    // A script without a declaration is judged by what it calls.
+    if flags.declared && !flags.no_writes {
+        if call.read_only {
+            return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
+        }
+        ctx.session.admit_short_of_followers(Flags::WRITE)?;
     }
     ctx.server.memory.admit_script(flags, ctx.origin == Origin::Exec)?;
     let Some(mut vm) = ctx.server.programs.scripts.vm.take() else { return Err(NESTED) };

@@ -20,6 +20,7 @@ use crate::log::replicated::types::NodeId;
 use crate::node::door::Door;
 use crate::node::loopback::{self, Hosts};
 use crate::node::thread::NodeThread;
+use crate::persist::journal::Journal;
 use crate::persist::saving::{Progress, Purpose};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -296,6 +297,55 @@ fn a_follower_knows_how_old_its_data_is() {
     assert!(group.line(follower, "INFO replication").expect("it is allowed").contains("slave_lag_ms:"));
     group.at(follower).engine.server.config.max_staleness_ms = 0;
     assert_eq!(group.line(follower, "GET k").as_deref(), Some("$1\\r\\nv\\r\\n"));
+}
+
+#[test]
+fn replies_wait_for_as_many_copies_as_the_configuration_asks_for() {
+    let mut group = Group::new();
+    let leader = group.until_led();
+    let set = |group: &mut Group, value: &str| {
+        let reply = group.line(leader, &format!("CONFIG SET min-replicas-to-write {value}"));
+        assert_eq!(reply.as_deref(), OK);
+    };
+    group.at(leader).engine.server.config.quorum_wait_ms = 600_000;
+    set(&mut group, "2");
+    assert_eq!(group.line(leader, "SET k 1").as_deref(), OK, "two others have it");
+    let info = group.line(leader, "INFO replication").expect("a reply");
+    assert!(info.contains("min_slaves_good_slaves:2"), "{info}");
+    // Which nodes follow is looked up with the orders, which nobody takes here.
+    let lost = group.others(leader)[0];
+    group.stop(lost);
+    let server = group.at(leader);
+    server.feed("SET k 2");
+    let other = server.engine.server.open_session(Peer::default());
+    let writer = std::mem::replace(&mut server.client, other);
+    const REFUSED: Option<&str> = Some("-NOREPLICAS Not enough good replicas to write.\\r\\n");
+    group.until("the lost node is missed", |group| group.line(leader, "SET k 3").as_deref() == REFUSED);
+    assert_eq!(group.line(leader, "EXISTS other").as_deref(), Some(":0\\r\\n"), "reads go on");
+    assert_eq!(group.line(leader, "EVAL return(1) 0").as_deref(), Some(":1\\r\\n"), "and scripts that only read");
+    let server = group.at(leader);
+    assert!(send(&mut server.engine.server, writer).is_empty(), "the quorum is not enough");
+    let committed = server.engine.server.persistence.last_lsn();
+    group.until("the quorum has it", |group| {
+        let journal = group.at(leader).engine.server.persistence.journal.as_ref();
+        journal.and_then(Journal::member).is_some_and(|group| group.position().link.lsn == committed)
+    });
+    let server = group.at(leader);
+    assert!(send(&mut server.engine.server, writer).is_empty(), "the quorum is still not enough");
+    set(&mut group, "1");
+    let mut sent = Vec::new();
+    group.until("one other node is enough", |group| {
+        sent = send(&mut group.at(leader).engine.server, writer);
+        !sent.is_empty()
+    });
+    assert_eq!(sent, b"+OK\r\n");
+    set(&mut group, "2");
+    group.start(lost);
+    group.until("the lost node is back", |group| group.line(leader, "SET k 4").as_deref() == OK);
+    set(&mut group, "3");
+    assert_eq!(group.line(leader, "SET k 5").as_deref(), REFUSED, "there are not so many");
+    assert_eq!(group.line(leader, "CONFIG SET min-replicas-max-lag 0").as_deref(), OK);
+    assert_eq!(group.line(leader, "SET k 5").as_deref(), OK);
 }
 
 #[test]

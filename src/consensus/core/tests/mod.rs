@@ -27,6 +27,7 @@ struct Group {
     cores: Vec<Core>,
     orders: Vec<Vec<Order>>,
     committed: Vec<Option<(Term, Lsn)>>,
+    copied: Vec<Option<(Term, Lsn)>>,
     sent: Vec<Message>,
     now: Duration,
     /// Numbers of nodes: these disks write nothing, these engines follow no orders, these nodes hear and say nothing.
@@ -45,6 +46,7 @@ impl Group {
             cores: Vec::new(),
             orders: Vec::new(),
             committed: Vec::new(),
+            copied: Vec::new(),
             sent: Vec::new(),
             now: Duration::ZERO,
             hung: BTreeSet::new(),
@@ -63,6 +65,7 @@ impl Group {
         self.cores.push(start(id, snapshot, self.now).unwrap());
         self.orders.push(Vec::new());
         self.committed.push(None);
+        self.copied.push(None);
         self.unwritten.push(Vec::new());
     }
 
@@ -86,6 +89,7 @@ impl Group {
                 let id = at as u64 + 1;
                 let output = self.cores[at].take_output();
                 self.committed[at] = output.committed.or(self.committed[at]);
+                self.copied[at] = output.copied.or(self.copied[at]);
                 self.unwritten[at].extend(output.writes.iter().map(|write| write.number));
                 for (number, order) in output.orders {
                     self.orders[at].push(order);
@@ -179,6 +183,38 @@ fn a_leader_is_elected_and_its_blocks_are_committed_and_applied() {
     group.run(100);
     let applied = |orders: &[Order]| orders.iter().filter(|order| matches!(order, Order::Apply { .. })).count();
     assert_eq!([1, 2, 3].map(|id| applied(group.orders(id))), [2; 3]);
+}
+
+#[test]
+fn a_leader_tells_what_as_many_others_as_wanted_have_on_disk() {
+    let (mut group, leader) = Group::led(3);
+    let at = leader as usize - 1;
+    let term = group.core(leader).term();
+    group.propose(leader);
+    assert_eq!(group.copied[at], None, "nobody wants to know");
+    group.core(leader).want_copies(2);
+    group.settle();
+    assert_eq!(group.copied[at], Some((term, Lsn::new(1))));
+    let hung = leader % 3 + 1;
+    group.hung.insert(hung);
+    group.propose(leader);
+    assert_eq!(group.committed[at], Some((term, Lsn::new(2))));
+    assert_eq!(group.copied[at], Some((term, Lsn::new(1))), "one disk hangs");
+    group.core(leader).want_copies(1);
+    group.settle();
+    assert_eq!(group.copied[at], Some((term, Lsn::new(2))));
+    group.core(leader).want_copies(2);
+    group.settle();
+    assert_eq!(group.copied[at], Some((term, Lsn::new(1))));
+    group.hung.clear();
+    group.settle();
+    assert_eq!(group.copied[at], Some((term, Lsn::new(2))));
+    for (copies, told) in [(3, None), (0, None), (2, Some((term, Lsn::new(2))))] {
+        group.copied[at] = None;
+        group.core(leader).want_copies(copies);
+        group.settle();
+        assert_eq!(group.copied[at], told, "{copies}");
+    }
 }
 
 #[test]
