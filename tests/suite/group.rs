@@ -230,6 +230,9 @@ fn a_client_of_a_leader_that_hands_over_is_disconnected() {
     let (leader, _) = group.increment();
     let mut client = group.connect(leader).expect("it runs");
     assert_eq!(client.call("SET key value").as_deref(), Some("+OK"));
+    for kind in ["replica", "master"] {
+        assert_eq!(client.call(&format!("CLIENT KILL TYPE {kind}")).as_deref(), Some(":0"), "nodes are no clients");
+    }
     let mut follower = group.connect(leader % 3 + 1).expect("it runs");
     assert_eq!(follower.call("PING").as_deref(), Some("+PONG"), "a follower is well");
     assert_eq!(follower.call("DEL key").as_deref(), Some("-READONLY You can't write against a read only replica."));

@@ -47,6 +47,43 @@ fn redis_cli_fetches_a_file_that_redis_loads() {
     assert_eq!(redis.raw().command(&["FCALL", "answer", "0"]), Value::Integer(42));
 }
 
+#[test]
+fn a_client_that_is_sent_a_snapshot_is_a_replica_in_client_list_and_kill() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    let servers = [Program::Redis, Program::Tidegate].map(|program| Server::start(program, &[]));
+    // More than the sockets hold, so that the transfer can't end, and nothing that is shorter when compressed.
+    let mut state = 1_u64;
+    let noise = (0..32 << 20).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
+    let value: Vec<u8> = noise.collect();
+    for server in &servers {
+        let mut raw = server.raw();
+        assert_eq!(raw.command(&[&b"SET"[..], b"key", &value]), Value::ok());
+        let mut subscriber = server.raw();
+        subscriber.command(&["SUBSCRIBE", "channel"]);
+        let mut replica = server.raw();
+        assert_eq!(replica.command(&["REPLCONF", "capa", "eof", "rdb-only", "1"]), Value::ok());
+        replica.send_command(&["SYNC"]);
+        let mut flags_of = |kind: &str| {
+            let list = raw.command(&["CLIENT", "LIST", "TYPE", kind]);
+            let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
+            let flags = |line: &str| line.split("flags=").nth(1)?.split(' ').next().map(str::to_owned);
+            list.lines().filter_map(flags).collect::<Vec<_>>()
+        };
+        until(|| flags_of("replica") == ["S"], "the transfer has begun");
+        assert_eq!(["slave", "normal", "pubsub", "master"].map(&mut flags_of), [&["S"][..], &["N"], &["P"], &[]]);
+        for (kind, killed) in [("master", 0), ("slave", 1), ("replica", 0), ("pubsub", 1), ("normal", 0)] {
+            assert_eq!(raw.command(&["CLIENT", "KILL", "TYPE", kind]), Value::Integer(killed), "{kind}");
+        }
+        let refused = Value::error("ERR Unknown client type 'monitor'");
+        assert_eq!(raw.command(&["CLIENT", "KILL", "TYPE", "monitor"]), refused);
+    }
+}
+
 /// A line that ends with CRLF.
 fn line(raw: &mut Raw) -> String {
     let reply = raw.reply();

@@ -65,12 +65,25 @@ struct Ids {
     all: BTreeSet<i64>,
 }
 
-/// A client type by name.
+/// The type of a client, as TYPE names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Type(ClientType),
-    /// A type that Redis has and this server does not.
-    Absent,
+    Normal,
+    Pubsub,
+    /// It asked for a snapshot as a replica does, and is being sent it. The other nodes of a group are no clients.
+    Replica,
+    /// No client is: nodes don't follow their leader as clients.
+    Master,
+}
+
+impl Kind {
+    fn of(session: &Session) -> Kind {
+        match session.client_type() {
+            _ if session.transfer.is_some() => Kind::Replica,
+            ClientType::Normal => Kind::Normal,
+            ClientType::Pubsub => Kind::Pubsub,
+        }
+    }
 }
 
 /// The letters that a filter on flags accepts: every letter that Redis or Valkey shows.
@@ -179,9 +192,10 @@ fn is_option(args: &Args<'_>) -> bool {
 
 fn kind(name: &[u8]) -> Result<Kind, Error> {
     Ok(match name.to_ascii_lowercase().as_slice() {
-        b"normal" => Kind::Type(ClientType::Normal),
-        b"pubsub" => Kind::Type(ClientType::Pubsub),
-        b"master" | b"primary" | b"slave" | b"replica" => Kind::Absent,
+        b"normal" => Kind::Normal,
+        b"pubsub" => Kind::Pubsub,
+        b"slave" | b"replica" => Kind::Replica,
+        b"master" | b"primary" => Kind::Master,
         _ => return Err(Error::owned(format!("ERR Unknown client type '{}'", excerpt(name, 128)))),
     })
 }
@@ -225,7 +239,7 @@ impl Property {
         let seconds_since = |ticks| clock.delta(ticks, clock.raw()).as_secs();
         match self {
             Property::Id(ids) => ids.all.contains(&(session.key.id as i64)),
-            Property::Kind(kind) => *kind == Kind::Type(session.client_type()),
+            Property::Kind(kind) => *kind == Kind::of(session),
             Property::Address(address) => session.address.as_bytes() == *address,
             Property::LocalAddress(address) => session.local_address.as_bytes() == *address,
             Property::Ip(ip) => ip_of(&session.address).is_some_and(|of| of.as_bytes() == *ip),

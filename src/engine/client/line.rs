@@ -83,6 +83,7 @@ pub(crate) fn user_of<'a>(acl: &'a Acl, session: &Session) -> Cow<'a, str> {
 pub(crate) fn flags(session: &Session) -> String {
     let letters: String = [
         ('O', session.is_monitor),
+        ('S', session.transfer.is_some()),
         ('P', !session.subscriptions.is_empty()),
         ('x', session.transaction.is_some()),
         ('b', session.is_blocked()),
