@@ -197,6 +197,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the function.",
         summary: "Calls a read-only function of a library.",
         syntax: "function numkeys [key...] [arg...]",
+        runs: Some(Runs::Function),
         run: Run::Now(fcall),
         ..Command::EMPTY
     },

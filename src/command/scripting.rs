@@ -143,6 +143,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a read-only Lua script.",
         syntax: "script numkeys [key...] [arg...]",
+        runs: Some(Runs::Text),
         run: Run::Now(eval),
         ..Command::EMPTY
     },
@@ -170,6 +171,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a read-only Lua script from the cache, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
+        runs: Some(Runs::Sha1),
         run: Run::Now(evalsha),
         ..Command::EMPTY
     },

@@ -207,6 +207,8 @@ EVAL return(redis.call('EXISTS',KEYS[1])) 1 counter => 1
 EVAL_RO return(redis.call('EXISTS',KEYS[1])) 1 counter => 1
 EVAL #!lua~flags=no-writes^return(1) 1 counter => 1
 EVAL #!lua~flags=allow-oom^return(1) 1 counter => MOVED
+EVAL_RO #!lua~flags=no-writes^return(1) 1 counter => 1
+EVAL_RO #!lua~flags=allow-oom^return(1) 1 counter => MOVED
 MULTI => +OK
 EXISTS counter => +QUEUED
 EXEC => [1]
