@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub(crate) struct Door {
     fresh_at: AtomicU64,
     /// A leader is to tell which units this many other nodes have on disk.
     copies: AtomicUsize,
+    /// This node was removed from its group.
+    is_removed: AtomicBool,
     facts: Mutex<Arc<GroupFacts>>,
     /// When the engine was last ready to follow orders, in nanoseconds of the steady clock.
     looked_at: AtomicU64,
@@ -94,6 +96,7 @@ impl Door {
             reign: AtomicU64::new(0),
             fresh_at: AtomicU64::new(0),
             copies: AtomicUsize::new(0),
+            is_removed: AtomicBool::new(false),
             facts: Mutex::default(),
             looked_at: AtomicU64::new(nanoseconds(clock.steady())),
             clock,
@@ -151,6 +154,11 @@ impl Door {
         (at > 0).then(|| self.now().saturating_sub(Duration::from_nanos(at)))
     }
 
+    /// Whether this node was removed from its group, as far as it can tell.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
     /// Returns what the node knows of its group.
     pub(crate) fn facts(&self) -> Arc<GroupFacts> {
         Arc::clone(&lock(&self.facts))
@@ -195,6 +203,11 @@ impl Door {
     /// Makes known as of which time the data is complete.
     pub(super) fn set_fresh(&self, at: Option<Duration>) {
         self.fresh_at.store(at.map_or(0, nanoseconds), Ordering::Release);
+    }
+
+    /// Makes known whether this node was removed from its group.
+    pub(super) fn set_removed(&self, is_removed: bool) {
+        self.is_removed.store(is_removed, Ordering::Release);
     }
 
     /// Returns for how long the engine has not followed orders, which it does several times a second.

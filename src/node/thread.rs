@@ -291,7 +291,7 @@ impl Node<'_> {
                     return Ok(Met::All(members));
                 }
             }
-            if self.inbox.turned_away.take().iter().any(|by| by.identity.history != History::UNKNOWN) {
+            if is_known_group(&self.inbox.turned_away.take()) {
                 return Ok(Met::Group);
             }
             // Others may be further already. They repeat what matters.
@@ -327,9 +327,10 @@ impl Node<'_> {
                 // The connection may have ended meanwhile.
                 let _ = answer.send(judged.map_err(|unwanted| unwanted.to_string()));
             }
-            let done = turns.turn(self.inbox.arrived.take())?;
+            let mut arrived = self.inbox.arrived.take();
+            arrived.is_turned_away = is_known_group(&self.inbox.turned_away.take());
+            let done = turns.turn(arrived)?;
             self.inbox.greeted.borrow_mut().clear();
-            self.inbox.turned_away.borrow_mut().clear();
             if *turns.members() != members {
                 members = turns.members().clone();
                 self.links.set_history(members.history);
@@ -408,6 +409,11 @@ impl Node<'_> {
             inbox.wake.notify_one();
         });
     }
+}
+
+/// Whether one of the nodes that turned this one away is in a group that exists.
+fn is_known_group(turned_away_by: &[Greeted]) -> bool {
+    turned_away_by.iter().any(|by| by.identity.history != History::UNKNOWN)
 }
 
 /// Logs the refusal of a node's message, unless it is the same as the last one.

@@ -29,6 +29,12 @@ const GIVEN_MAX_BYTES: usize = 256 * 1024 * 1024;
 /// How long a leader that ends waits for another node to take over: it may lack a little of the log.
 const HAND_OVER_MAX: Duration = Duration::from_millis(500);
 
+/// How long a node that was turned away counts as such. It dials again every second.
+const TURNED_AWAY_FOR: Duration = Duration::from_secs(5);
+
+/// Silence of a leader after which a node that was turned away counts as removed: several elections.
+const REMOVED_AFTER: Duration = Duration::from_secs(1);
+
 /// The bounds that a node keeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -59,6 +65,10 @@ pub(crate) struct Turns {
     given_bytes: usize,
     /// The leader that the engine was told of, and its term.
     leader: Option<(NodeId, Term)>,
+    /// When a member last said that this node is none.
+    turned_away_at: Option<Duration>,
+    /// The engine was told that this node was removed from its group.
+    is_removed: bool,
     /// The core was told that the engine is stuck.
     is_stuck: bool,
     /// The disk has no space for the log.
@@ -83,6 +93,8 @@ pub(crate) struct Arrived {
     pub(crate) reports: Vec<(NodeId, bool)>,
     /// Entries that were read from the files, each part with the number of its fetch.
     pub(crate) fetched: Vec<(u64, Result<Vec<Entry>, Gone>)>,
+    /// A member of the group does not count this node as one.
+    pub(crate) is_turned_away: bool,
 }
 
 /// What a turn leaves to its caller.
@@ -123,6 +135,8 @@ impl Turns {
             given: VecDeque::new(),
             given_bytes: 0,
             leader: None,
+            turned_away_at: None,
+            is_removed: false,
             is_stuck: false,
             is_full: false,
             end_by: None,
@@ -203,6 +217,10 @@ impl Turns {
         self.watch_engine();
         self.core.time(self.door.now());
         self.follow(&mut done);
+        if arrived.is_turned_away {
+            self.turned_away_at = Some(now);
+        }
+        self.watch_membership(now);
         done.outdated = self.take_outdated();
         let state = self.log.state();
         self.tell_of_space(state);
@@ -210,6 +228,25 @@ impl Turns {
             (State::Poisoned, Some(failure)) => Err(NodeError::Failed(failure.to_string())),
             _ => Ok(done),
         }
+    }
+
+    /// Looks whether this node was removed from its group. Often it never gets to know the change that removes it, but
+    /// no leader speaks to it any more, and members turn it away. One that lags does so, too, if it has not heard of a
+    /// new node yet; but then the leader speaks to that.
+    fn watch_membership(&mut self, now: Duration) {
+        let was_turned_away = self.turned_away_at.is_some_and(|at| now < at + TURNED_AWAY_FOR);
+        // A node that has no data yet was no member, and waits to be one.
+        let was_member = self.members().count() > 0;
+        let is_removed = was_member && was_turned_away && self.core.silence() >= REMOVED_AFTER;
+        match std::mem::replace(&mut self.is_removed, is_removed) {
+            false if is_removed => tracing::error!(
+                "this node was removed from its group, and refuses reads: end it, or add it again with `tidegate node \
+                 add`"
+            ),
+            true if !is_removed => tracing::warn!("this node is in contact with its group again"),
+            _ => {}
+        }
+        self.door.set_removed(is_removed);
     }
 
     fn tell_of_space(&mut self, state: State) {

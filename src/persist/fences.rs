@@ -34,6 +34,9 @@ const OF_GRANTS: Error = Error::text("READONLY Only the leader of the group answ
 /// The reply to reads on a node whose data is too old. Clients know the code.
 const TOO_OLD: Error = Error::text("MASTERDOWN The data of this node is older than max-staleness allows.");
 
+/// The reply to reads on a node that was removed from its group.
+const REMOVED: Error = Error::text("MASTERDOWN This node was removed from its group.");
+
 /// The reply to commands that write while fewer nodes follow than must have each change.
 pub(crate) const FEW_FOLLOWERS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
 
@@ -215,17 +218,17 @@ impl Persistence {
     }
 
     /// Refuses reads on a node that follows its group: those of grants, of which only the leader knows all, and all of
-    /// them while the data may be older than `max-staleness` allows.
+    /// them once the node was removed, or while the data may be older than `max-staleness` allows.
     pub(crate) fn admit_following(&self, config: &Config, may_be_old: bool, group: Group) -> Result<(), Error> {
         if group == Group::Coordination {
             return Err(OF_GRANTS);
         }
         let max_age = Duration::from_millis(config.max_staleness_ms);
         match self.journal.as_ref().and_then(Journal::member) {
-            Some(group) if !max_age.is_zero() && !may_be_old => match group.age() {
-                Some(age) if age <= max_age => Ok(()),
-                _ => Err(TOO_OLD),
-            },
+            Some(group) if !may_be_old && group.is_removed() => Err(REMOVED),
+            Some(group) if !may_be_old && !max_age.is_zero() && group.age().is_none_or(|age| age > max_age) => {
+                Err(TOO_OLD)
+            }
             _ => Ok(()),
         }
     }

@@ -259,6 +259,11 @@ impl GroupLog {
         if self.leads() { Some(Duration::ZERO) } else { self.door.age() }
     }
 
+    /// Whether this node was removed from its group, as far as it can tell.
+    pub(super) fn is_removed(&self) -> bool {
+        self.door.is_removed()
+    }
+
     /// For how long no other node can lead. It must be asked after the read that depends on it has run.
     pub(crate) fn lease_left(&self) -> Duration {
         self.door.lease_left()

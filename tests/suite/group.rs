@@ -300,6 +300,22 @@ fn nodes_come_and_go_while_the_group_works() {
     let said = group.managed(heir, &["remove", &heir.to_string()]);
     assert!(said.contains(" leads\n") && said.contains(&format!("node {heir} is no member")), "{said}");
     assert_ne!(next(&group), heir);
+    // It still runs, but shows no old data.
+    let mut removed = group.connect(heir).expect("it runs");
+    let begin = Instant::now();
+    while removed.call("EXISTS counter").as_deref() != Some("-MASTERDOWN This node was removed from its group.") {
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        sleep(Duration::from_millis(50));
+    }
+    assert!(removed.call("LASTSAVE").is_some_and(|reply| reply.starts_with(':')), "it still tells of itself");
+    let leader = next(&group);
+    group.until_listed(leader, &[&heir.to_string(), "waiting"]);
+    group.managed(leader, &["add", &heir.to_string()]);
+    while removed.call("EXISTS counter").as_deref() != Some(":1") {
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        removed = group.connect(heir).expect("it runs");
+        sleep(Duration::from_millis(50));
+    }
     group.end(heir, libc::SIGTERM);
     next(&group);
 }

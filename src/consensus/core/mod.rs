@@ -434,6 +434,11 @@ impl Core {
         self.pending.iter().any(|pending| pending.installed.is_some())
     }
 
+    /// Returns for how long this node has heard of no leader, or has run without one; a leader hears itself.
+    pub(crate) fn silence(&self) -> Duration {
+        if self.leads() { Duration::ZERO } else { self.now.saturating_sub(self.heard_at) }
+    }
+
     /// Whether this node owes a leader its silence.
     pub(super) fn owes_silence(&self, now: Duration) -> bool {
         now < self.heard_at + VOTING_PAUSE
