@@ -67,7 +67,7 @@ impl Persistence {
     }
 
     /// Returns the bytes that were written to the journal since the start, or in a group, to its log.
-    pub(super) fn log_written_bytes(&self) -> u64 {
+    pub(crate) fn log_written_bytes(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| match &journal.keeper {
             Keeper::Local(log) => log.written_bytes(),
             Keeper::Group(group) => group.written_bytes(),
@@ -192,7 +192,7 @@ impl Persistence {
     /// as a restriction.
     #[inline]
     pub(crate) fn is_unlogged(&self, config: &Config) -> bool {
-        self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.is_good())
+        self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.takes_changes())
     }
 
     /// Refuses a command of these flags if it writes and changes are not taken.

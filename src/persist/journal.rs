@@ -280,9 +280,14 @@ impl Journal {
         self.safe() >= self.last
     }
 
-    /// Returns whether the journal accepts changes.
+    /// Whether the journal works.
     pub(crate) fn is_good(&self) -> bool {
-        self.state == State::Good && !self.is_follower()
+        self.state == State::Good
+    }
+
+    /// Whether the journal accepts changes of clients.
+    pub(crate) fn takes_changes(&self) -> bool {
+        self.is_good() && !self.is_follower()
     }
 
     /// Whether it belongs to a node that does not lead its group.

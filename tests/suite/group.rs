@@ -5,7 +5,7 @@ use std::fs::{File, Permissions, set_permissions, write};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -182,6 +182,13 @@ impl Drop for Group {
     }
 }
 
+/// Whether a folder of a node holds a snapshot that is not the one that each node begins with.
+fn has_own_snapshot(dir: &Path) -> bool {
+    let names = std::fs::read_dir(dir.join("tidegate-data")).expect("a folder").flatten();
+    let names = names.map(|entry| entry.file_name().into_string().expect("names are text"));
+    names.filter(|name| name.ends_with(".snap")).any(|name| name != "snapshot-0000000000000000.snap")
+}
+
 /// A connection for commands whose replies are one line.
 struct Client(BufReader<TcpStream>);
 
@@ -222,6 +229,23 @@ fn a_counter_never_goes_back_whoever_leads() {
     assert!(group.increment().1 > last, "{}", group.logs());
     let logs = group.logs();
     assert!(!logs.contains("panicked") && !logs.contains("please report"), "{logs}");
+}
+
+/// The log of a follower that made no snapshot would grow without end.
+#[test]
+fn each_node_makes_a_snapshot_when_its_log_has_grown() {
+    let group = Group::with(&["--auto-aof-rewrite-min-size", "64kb"], false);
+    let (leader, _) = group.increment();
+    let mut client = group.connect(leader).expect("it runs");
+    let value = "x".repeat(1_000);
+    for number in 0..100 {
+        assert_eq!(client.call(&format!("SET key:{number} {value}")).as_deref(), Some("+OK"), "{}", group.logs());
+    }
+    let begin = Instant::now();
+    while !(1..=3).all(|number| has_own_snapshot(&group.dir(number))) {
+        assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+        sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

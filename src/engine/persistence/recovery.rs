@@ -189,7 +189,11 @@ fn resume_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u
     if engine.server.config.rdb_export {
         remove_leftovers(&directory, &engine.server.config.dbfilename);
     }
-    engine.server.persistence.saving.resume(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+    let written_bytes = engine.server.persistence.log_written_bytes();
+    let saving = &mut engine.server.persistence.saving;
+    saving.resume(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+    // The journal of a node that loads again has counted before, and goes on.
+    saving.log_bytes_offset = saving.log_bytes_offset.saturating_sub_unsigned(written_bytes);
 }
 
 fn end_of_files(restore: &Restore) -> (End, Option<String>) {
