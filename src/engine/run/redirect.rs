@@ -4,9 +4,10 @@
 //! leader comes back to the old one, and some libraries then keep the connection for ever, although each change is
 //! refused. So such a connection ends with the first refusal.
 //!
-//! **In Cluster mode** calls that name keys or channels go to the leader. The group is a cluster of one shard, so each slot is the leader's. A client learns from the error where that is, as
-//! it does in Redis Cluster, and goes there. With READONLY it says that reads may be a little late: they run here.
-//! Channels always go to the leader, because messages reach only the subscribers of one node.
+//! **In Cluster mode** calls that name keys or channels go to the leader. The group is a cluster of one shard, so each
+//! slot is the leader's. A client learns from the error where that is, as it does in Redis Cluster, and goes there. With
+//! READONLY it says that reads may be a little late: they run here. Channels always go to the leader, because messages
+//! reach only the subscribers of one node.
 
 use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
