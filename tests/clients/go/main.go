@@ -1,4 +1,4 @@
-// Programs with go-redis and asynq. Each prints "ok NAME" if it holds.
+// Programs with go-redis and asynq. Each prints "ok NAME" if it holds. Beside the nodes of ../group, those run that follow a leader.
 package main
 
 import (
@@ -14,8 +14,14 @@ type check struct {
 }
 
 func main() {
+	var checks []check
+	if mode := os.Getenv("GROUP_MODE"); mode != "" {
+		checks = followLeader(mode)
+	} else {
+		checks = slices.Concat(goRedis(), asynqJobs(), pageSnippets())
+	}
 	failed := false
-	for _, check := range slices.Concat(goRedis(), asynqJobs(), pageSnippets()) {
+	for _, check := range checks {
 		if err := check.run(); err != nil {
 			failed = true
 			fmt.Printf("FAILED %s: %v\n", check.name, err)
