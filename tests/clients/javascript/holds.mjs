@@ -17,9 +17,9 @@ export async function run(program, checks) {
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Waits until a condition holds, half a minute at most.
+// Waits until a condition holds, for a minute at most.
 export async function until(what, condition) {
-  for (const end = Date.now() + 30_000; Date.now() < end; await sleep(5)) {
+  for (const end = Date.now() + 60_000; Date.now() < end; await sleep(5)) {
     if (await condition()) return;
   }
   throw new Error(`never: ${what}`);
