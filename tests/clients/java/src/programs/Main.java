@@ -8,7 +8,10 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
-/** Programs with Jedis, Lettuce, Redisson and Spring Data Redis. Each prints "ok NAME" if it holds. */
+/**
+ * Programs with Jedis, Lettuce, Redisson and Spring Data Redis. Each prints "ok NAME" if it holds. Beside the nodes of ../group, those run that
+ * follow a leader.
+ */
 public final class Main {
     static final int PORT = Integer.parseInt(System.getenv("PORT"));
     private static boolean failed;
@@ -18,11 +21,20 @@ public final class Main {
     }
 
     public static void main(String[] args) {
-        JedisPrograms.run();
-        LettucePrograms.run();
-        RedissonPrograms.run();
-        SpringPrograms.run();
-        PagePrograms.run();
+        if (Group.MODE != null) {
+            try {
+                GroupPrograms.run();
+            } catch (Throwable failure) {
+                failed = true;
+                failure.printStackTrace(System.out);
+            }
+        } else {
+            JedisPrograms.run();
+            LettucePrograms.run();
+            RedissonPrograms.run();
+            SpringPrograms.run();
+            PagePrograms.run();
+        }
         System.exit(failed ? 1 : 0);
     }
 

@@ -1,7 +1,9 @@
 package programs;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -15,7 +17,10 @@ import org.springframework.data.redis.core.RedisCallback;
 import org.springframework.data.redis.core.StringRedisTemplate;
 import org.springframework.data.redis.core.script.RedisScript;
 
-/** The statements of docs/coordination/spring.md, in an application that Spring Boot configures. Each prints "ok NAME" if it holds. */
+/**
+ * The statements of docs/coordination/spring.md, in an application that Spring Boot configures. Each prints "ok NAME" if it holds. Beside the
+ * nodes of ../group, applications follow the leader.
+ */
 @EnableAutoConfiguration
 public class Main {
     private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"", Pattern.DOTALL);
@@ -27,7 +32,22 @@ public class Main {
 
     public static void main(String[] args) {
         String boot = "Spring Boot " + args[0].replaceAll("\\.\\d+$", "");
-        try (ConfigurableApplicationContext lettuce = started("lettuce", args[1]); ConfigurableApplicationContext jedis = started("jedis", args[1])) {
+        String server = "spring.data.redis.port=" + System.getenv("PORT"), database = "spring.data.redis.database=" + args[1];
+        try {
+            if (Group.MODE == null) {
+                asPagesSay(boot, server, database);
+            } else {
+                followsLeader(boot);
+            }
+        } catch (Throwable failure) {
+            failed = true;
+            failure.printStackTrace(System.out);
+        }
+        System.exit(failed ? 1 : 0);
+    }
+
+    private static void asPagesSay(String boot, String server, String database) {
+        try (ConfigurableApplicationContext lettuce = started("lettuce", server, database); ConfigurableApplicationContext jedis = started("jedis", server, database)) {
             StringRedisTemplate byLettuce = lettuce.getBean(StringRedisTemplate.class), byJedis = jedis.getBean(StringRedisTemplate.class);
             check(boot + ": execute by Lettuce fails after the place was granted", () -> executeFails(byLettuce));
             check(boot + ": a connection of its own waits while others go on", () -> waitsAside(byLettuce));
@@ -39,14 +59,36 @@ public class Main {
                 check("pages: " + page.name(), () -> shows(page, isForJedis ? byJedis : byLettuce));
             }
         }
-        System.exit(failed ? 1 : 0);
     }
 
-    private static ConfigurableApplicationContext started(String driver, String database) {
+    private static void followsLeader(String boot) throws Exception {
+        Map<String, Group.Increment> clients = new LinkedHashMap<>();
+        if (Group.MODE.equals("sentinel")) {
+            // Not by Jedis: its pool may stay with a follower after a transfer, as docs/replication.md says.
+            String nodes = String.join(",", Group.addresses("SENTINELS"));
+            clients.put(boot + " lettuce", increment("lettuce", "spring.data.redis.sentinel.master=mymaster", "spring.data.redis.sentinel.nodes=" + nodes));
+        } else {
+            String nodes = "spring.data.redis.cluster.nodes=" + String.join(",", Group.addresses("NODES"));
+            clients.put(boot + " lettuce", increment("lettuce", nodes,
+                    // Both are off by default.
+                    "spring.data.redis.lettuce.cluster.refresh.adaptive=true", "spring.data.redis.lettuce.cluster.refresh.period=1s",
+                    // A call that waits for a dead leader goes nowhere else, and by default waits for 60 s.
+                    "spring.data.redis.timeout=2s"));
+            clients.put(boot + " jedis", increment("jedis", nodes));
+        }
+        Group.follow(clients);
+    }
+
+    private static Group.Increment increment(String driver, String... properties) {
+        StringRedisTemplate template = started(driver, properties).getBean(StringRedisTemplate.class);
+        return key -> template.opsForValue().increment(key);
+    }
+
+    private static ConfigurableApplicationContext started(String driver, String... properties) {
         return new SpringApplicationBuilder(Main.class).web(WebApplicationType.NONE).logStartupInfo(false)
                 .properties("spring.main.banner-mode=off", "logging.level.root=error", "spring.data.redis.client-type=" + driver,
-                        "spring.data.redis.host=127.0.0.1", "spring.data.redis.port=" + System.getenv("PORT"), "spring.data.redis.database=" + database)
-                .run();
+                        "spring.data.redis.host=127.0.0.1")
+                .properties(properties).run();
     }
 
     private static void executeFails(StringRedisTemplate template) {
@@ -115,7 +157,7 @@ public class Main {
         return List.of(texts).stream().map(String::getBytes).toArray(byte[][]::new);
     }
 
-    private static void check(String name, Check check) {
+    static void check(String name, Check check) {
         try {
             check.run();
             System.out.println("ok " + name);
@@ -126,7 +168,7 @@ public class Main {
         }
     }
 
-    private static void expect(String what, Object got, Object want) {
+    static void expect(String what, Object got, Object want) {
         if (!Objects.equals(got, want)) {
             throw new AssertionError(what + ": got " + got + ", want " + want);
         }
