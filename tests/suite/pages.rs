@@ -11,7 +11,7 @@ use crate::harness::{Program, Server};
 use crate::oracle::REDIS_CLI;
 
 /// Languages whose blocks are run: here, in `pages_shell.rs`, in `tour.rs`, or by `tests/clients/run`.
-const LANGUAGES: [&str; 7] = ["console", "sh", "python", "sql", "go", "java", "js"];
+const LANGUAGES: [&str; 8] = ["console", "sh", "python", "sql", "go", "java", "js", "haproxy"];
 
 /// A fenced block.
 pub(crate) struct Block {
