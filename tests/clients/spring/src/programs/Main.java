@@ -47,7 +47,8 @@ public class Main {
     }
 
     private static void asPagesSay(String boot, String server, String database) {
-        try (ConfigurableApplicationContext lettuce = started("lettuce", server, database); ConfigurableApplicationContext jedis = started("jedis", server, database)) {
+        try (ConfigurableApplicationContext lettuce = started("lettuce", server, database);
+                ConfigurableApplicationContext jedis = started("jedis", server, database)) {
             StringRedisTemplate byLettuce = lettuce.getBean(StringRedisTemplate.class), byJedis = jedis.getBean(StringRedisTemplate.class);
             check(boot + ": execute by Lettuce fails after the place was granted", () -> executeFails(byLettuce));
             check(boot + ": a connection of its own waits while others go on", () -> waitsAside(byLettuce));
@@ -66,7 +67,8 @@ public class Main {
         if (Group.MODE.equals("sentinel")) {
             // Not by Jedis: its pool may stay with a follower after a transfer, as docs/replication.md says.
             String nodes = String.join(",", Group.addresses("SENTINELS"));
-            clients.put(boot + " lettuce", increment("lettuce", "spring.data.redis.sentinel.master=mymaster", "spring.data.redis.sentinel.nodes=" + nodes));
+            clients.put(boot + " lettuce", increment("lettuce", "spring.data.redis.sentinel.master=mymaster",
+                    "spring.data.redis.sentinel.nodes=" + nodes));
         } else {
             String nodes = "spring.data.redis.cluster.nodes=" + String.join(",", Group.addresses("NODES"));
             clients.put(boot + " lettuce", increment("lettuce", nodes,
