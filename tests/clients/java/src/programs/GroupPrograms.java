@@ -8,6 +8,7 @@ import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.masterreplica.MasterReplica;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +19,8 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.Jedis;
+import redis.clients.jedis.JedisSentinelPool;
 import redis.clients.jedis.RedisSentinelClient;
 
 /** Jedis, Lettuce and Redisson follow the leader of a group, all at once. */
@@ -33,9 +36,16 @@ final class GroupPrograms {
     }
 
     private static void bySentinel(Map<String, Group.Increment> clients, List<String> addresses) {
-        // Not JedisSentinelPool: it may stay with a follower after a transfer, as docs/replication.md says.
         RedisSentinelClient jedis = RedisSentinelClient.builder().masterName("mymaster").sentinels(hosts(addresses)).build();
         clients.put("jedis", jedis::incr);
+
+        // The older pool, which Spring uses, takes no notice of READONLY.
+        JedisSentinelPool pool = new JedisSentinelPool("mymaster", new HashSet<>(addresses));
+        clients.put("jedis pool", key -> {
+            try (Jedis connection = pool.getResource()) {
+                return connection.incr(key);
+            }
+        });
 
         RedisURI uri = RedisURI.create("redis-sentinel://" + String.join(",", addresses) + "#mymaster");
         RedisClient lettuce = RedisClient.create();

@@ -65,10 +65,11 @@ public class Main {
     private static void followsLeader(String boot) throws Exception {
         Map<String, Group.Increment> clients = new LinkedHashMap<>();
         if (Group.MODE.equals("sentinel")) {
-            // Not by Jedis: its pool may stay with a follower after a transfer, as docs/replication.md says.
-            String nodes = String.join(",", Group.addresses("SENTINELS"));
-            clients.put(boot + " lettuce", increment("lettuce", "spring.data.redis.sentinel.master=mymaster",
-                    "spring.data.redis.sentinel.nodes=" + nodes));
+            String master = "spring.data.redis.sentinel.master=mymaster";
+            String nodes = "spring.data.redis.sentinel.nodes=" + String.join(",", Group.addresses("SENTINELS"));
+            for (String driver : List.of("lettuce", "jedis")) {
+                clients.put(boot + " " + driver, increment(driver, master, nodes));
+            }
         } else {
             String nodes = "spring.data.redis.cluster.nodes=" + String.join(",", Group.addresses("NODES"));
             clients.put(boot + " lettuce", increment("lettuce", nodes,
