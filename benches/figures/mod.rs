@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peer::{Setup, machine, median};
+use crate::peer::{Setup, load_average, machine, median};
 
 /// The results of one run of a bench.
 #[derive(Serialize, Deserialize)]
@@ -194,13 +194,18 @@ impl Recorder {
         let figures = Figures {
             bench: bench.to_owned(),
             command: format!("cargo bench --bench {bench} -- {}", without_paths(&arguments).join(" ")),
-            machine: machine(),
+            machine: format!("{}, load {} in the minute before", machine(), load_average()),
             seconds: 0.0,
             tables: Vec::new(),
         };
         println!("{}; {}", servers.join("; "), figures.machine);
         let (only, data) = (setup.only.clone(), setup.data.clone());
         Recorder { figures, servers, rounds: setup.rounds, only, data, begin: Instant::now() }
+    }
+
+    /// The name of the server under test.
+    pub(crate) fn own_name(&self) -> String {
+        self.servers.last().expect("there is always one server").clone()
     }
 
     /// Begins a table; its cases follow.

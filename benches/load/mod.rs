@@ -68,6 +68,14 @@ const COLLECTIONS: u64 = 1_000;
 
 pub(crate) static SET: Load =
     Load { name: "SET", request: |draw| encode(&["SET", &draw.key(), &draw.value()]), ..PLAIN };
+/// Writes before each WAIT.
+pub(crate) const BEFORE_WAIT: usize = 16;
+/// Writes of 100 bytes, and a wait until another server has them.
+pub(crate) static SET_AND_WAIT: Load =
+    Load { name: "16 SET, WAIT", request: |draw| sets_and(draw, &["WAIT", "1", "0"]), ..SETS_AND_WAIT };
+/// The same, until both servers have them on disk.
+pub(crate) static SET_AND_WAITAOF: Load =
+    Load { name: "16 SET, WAITAOF", request: |draw| sets_and(draw, &["WAITAOF", "1", "1", "0"]), ..SETS_AND_WAIT };
 pub(crate) static GET: Load = Load { name: "GET", request: |draw| encode(&["GET", &draw.key()]), ..PLAIN };
 pub(crate) static INCR: Load =
     Load { name: "INCR", request: |draw| encode(&["INCR", &draw.one_of("counter", 100_000)]), ..PLAIN };
@@ -171,6 +179,14 @@ pub(crate) static JSON: Load = Load {
     ..PLAIN
 };
 
+/// The common part of loads that wait for another server.
+const SETS_AND_WAIT: Load = Load { value_len: 100, replies: BEFORE_WAIT as u64 + 1, ..PLAIN };
+
+fn sets_and(draw: &mut Draw, wait: &[&str]) -> Vec<u8> {
+    let sets = (0..BEFORE_WAIT).flat_map(|_| encode(&["SET", &draw.key(), &draw.value()]));
+    sets.chain(encode(wait)).collect()
+}
+
 /// A script with one key and one argument.
 const SCRIPT: Load = Load { request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.key(), "xxx"]), ..PLAIN };
 
@@ -235,30 +251,63 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     pub per_second: f64,
-    /// Time from sending a batch to its last reply, 99th percentile.
+    /// Time from sending a batch to its last reply: median and 99th percentile.
+    pub p50_ms: f64,
     pub p99_ms: f64,
     /// CPU time of the server per request, all threads.
     pub server_us: f64,
+    /// The same of its busiest follower.
+    pub follower_us: f64,
     /// The share of time that the client's process was busy.
     pub client_busy: f64,
 }
 
 impl Sample {
     /// `all`: the batches of all loads that ran at the time.
-    fn new(mut times_ms: Vec<f64>, all: usize, depth: usize, wall: f64, server: f64, client: f64) -> Sample {
+    fn new(mut times_ms: Vec<f64>, all: usize, depth: usize, wall: f64, cpu: Cpu) -> Sample {
         times_ms.sort_by(f64::total_cmp);
         Sample {
             per_second: (times_ms.len() * depth) as f64 / wall,
+            p50_ms: times_ms[times_ms.len() / 2],
             p99_ms: times_ms[times_ms.len() * 99 / 100],
-            server_us: server * 1e6 / (all * depth) as f64,
-            client_busy: client / wall,
+            server_us: cpu.server * 1e6 / (all * depth) as f64,
+            follower_us: cpu.follower * 1e6 / (all * depth) as f64,
+            client_busy: cpu.client / wall,
         }
     }
 }
 
-/// A server, and the data it holds.
+/// CPU times in seconds that processes have taken so far: a server, its followers, and this one.
+struct Cpus {
+    server: f64,
+    followers: Vec<f64>,
+    client: f64,
+}
+
+impl Cpus {
+    /// Returns what they have taken since.
+    fn since(&self, before: &Cpus) -> Cpu {
+        let followers = self.followers.iter().zip(&before.followers).map(|(now, before)| now - before);
+        Cpu {
+            server: self.server - before.server,
+            follower: followers.fold(0.0, f64::max),
+            client: self.client - before.client,
+        }
+    }
+}
+
+/// CPU times in seconds: of a server, of its busiest follower, and of this process.
+#[derive(Clone, Copy)]
+struct Cpu {
+    server: f64,
+    follower: f64,
+    client: f64,
+}
+
+/// A server, those that follow it, and the data they hold.
 pub(crate) struct Judged {
     pub server: Server,
+    followers: Vec<Server>,
     prepared: RefCell<Option<Prepared>>,
 }
 
@@ -273,7 +322,17 @@ struct Prepared {
 
 impl Judged {
     pub(crate) fn new(server: Server) -> Judged {
-        Judged { server, prepared: RefCell::default() }
+        Judged::with_followers(server, Vec::new())
+    }
+
+    pub(crate) fn with_followers(server: Server, followers: Vec<Server>) -> Judged {
+        Judged { server, followers, prepared: RefCell::default() }
+    }
+
+    /// CPU times since their processes began.
+    fn cpu(&self) -> Cpus {
+        let followers = self.followers.iter().map(Server::cpu_seconds).collect();
+        Cpus { server: self.server.cpu_seconds(), followers, client: cpu_seconds(std::process::id()) }
     }
 
     /// Gives the server the load's initial data and its scripts.
@@ -319,7 +378,7 @@ impl Judged {
             (0..pace.connections).map(|connection| tokio::spawn(drive(connection))).collect()
         });
         tokio::time::sleep(WARM_UP).await;
-        let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
+        let before = self.cpu();
         let begin = Instant::now();
         counts.iter().for_each(|count| count.begin());
         tokio::time::sleep(pace.length).await;
@@ -329,7 +388,7 @@ impl Judged {
         }
         counts.iter().for_each(|count| count.end());
         let wall = begin.elapsed().as_secs_f64();
-        let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
+        let cpu = self.cpu().since(&before);
         let mut times_ms = [const { Vec::<f64>::new() }; N];
         for (times_ms, tasks) in times_ms.iter_mut().zip(tasks) {
             for task in tasks {
@@ -337,7 +396,8 @@ impl Judged {
             }
         }
         let all = times_ms.iter().map(Vec::len).sum::<usize>();
-        times_ms.map(|times| Sample::new(times, all, pace.depth, wall, server, client))
+        let sample = |times| Sample::new(times, all, pace.depth, wall, cpu);
+        times_ms.map(sample)
     }
 
     /// As [`Judged::measure`], by a client with `threads` threads, each of which has its share of the connections.
@@ -353,17 +413,17 @@ impl Judged {
             })
             .collect();
         std::thread::sleep(WARM_UP);
-        let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
+        let before = self.cpu();
         let begin = Instant::now();
         count.begin();
         std::thread::sleep(pace.length);
         count.end();
         let wall = begin.elapsed().as_secs_f64();
-        let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
+        let cpu = self.cpu().since(&before);
         let times_ms: Vec<f64> =
             clients.into_iter().flat_map(|client| client.join().expect("a client does not panic")).collect();
         let all = times_ms.len();
-        Sample::new(times_ms, all, pace.depth, wall, server, client)
+        Sample::new(times_ms, all, pace.depth, wall, cpu)
     }
 
     /// The batches that one connection sends.

@@ -122,16 +122,19 @@ impl Server {
     pub(crate) fn start_with(command: &str, cores: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         // taskset becomes the server (exec), so the child's id is the server's.
-        let mut server = Server::start_in(dir.path(), &format!("taskset -c {cores} {command}"), flags, environment);
-        server._dir = Some(dir);
-        server
+        Server::start_in(dir.path(), &format!("taskset -c {cores} {command}"), flags, environment).keeping(dir)
     }
 
     /// Starts a server on the data of a folder, and waits until it is loaded.
     pub(crate) fn start_in(dir: &Path, command: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
-        let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = probe.local_addr().expect("a bound socket has an address").port();
-        drop(probe);
+        let [port] = free_ports();
+        let mut server = Server::launch(dir, command, port, flags, environment);
+        server.await_data();
+        server
+    }
+
+    /// Launches a server on the data of a folder, and does not wait for it.
+    pub(crate) fn launch(dir: &Path, command: &str, port: u16, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut words = command.split_whitespace();
         let child = Command::new(words.next().expect("a launch command"))
             .args(words)
@@ -143,14 +146,23 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
-        let mut server = Server { child, port, _dir: None };
+        Server { child, port, _dir: None }
+    }
+
+    /// Keeps a temporary folder for as long as the server lives.
+    pub(crate) fn keeping(mut self, dir: tempfile::TempDir) -> Server {
+        self._dir = Some(dir);
+        self
+    }
+
+    /// Waits until the server has loaded its data.
+    pub(crate) fn await_data(&mut self) {
         let begin = Instant::now();
-        while !server.has_data() {
-            let ended = server.child.try_wait().expect("the state of our own child");
-            assert!(ended.is_none() && begin.elapsed() < START_MAX, "{command} in {} does not start", dir.display());
+        while !self.has_data() {
+            let ended = self.child.try_wait().expect("the state of our own child");
+            assert!(ended.is_none() && begin.elapsed() < START_MAX, "the server at port {} does not start", self.port);
             std::thread::sleep(Duration::from_millis(5));
         }
-        server
     }
 
     /// Whether the server answers a command that needs the data; while it is loading, it replies with an error.
@@ -176,9 +188,14 @@ impl Server {
         unsafe { libc::kill(pid, signal) };
     }
 
+    /// Asks the server to end in order, and does not wait for it.
+    pub(crate) fn end(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
     /// Ends the server in order.
     pub(crate) fn stop(mut self) {
-        self.signal(libc::SIGTERM);
+        self.end();
         let status = self.child.wait().expect("our own child");
         assert!(status.success(), "the server ended with an error");
     }
@@ -197,6 +214,18 @@ impl Server {
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
         bytes_of(&status, "VmRSS:")
+    }
+
+    /// The most resident memory that the process has had since [`forget_peak`](Self::forget_peak).
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
+        bytes_of(&status, "VmHWM:")
+    }
+
+    /// Lets the peak of the resident memory begin anew.
+    pub(crate) fn forget_peak(&self) {
+        // The 5 stands for that, in proc(5).
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").expect("a process of this user");
     }
 
     /// Resident memory of the process, plus memory that only its forked processes hold: shared pages count once.
@@ -235,6 +264,12 @@ impl Server {
         }
         self.resident_bytes()
     }
+}
+
+/// Ports that no process listens on, all different.
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+    let probes = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    probes.each_ref().map(|probe| probe.local_addr().expect("a bound socket has an address").port())
 }
 
 /// A field in kB from the text of a file in /proc, in bytes; 0 if absent.
@@ -287,6 +322,12 @@ pub(crate) fn machine() -> String {
         kernel.trim(),
         file_system(&std::env::temp_dir())
     )
+}
+
+/// Processes that wanted a core in the last minute, as the system counts them: those of others distort the results.
+pub(crate) fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
 /// The type of a folder's file system, as in "ext4".

@@ -1,4 +1,4 @@
-//! How long a server keeps a light client waiting: one GET per millisecond, from a connection of its own.
+//! How long a server keeps a light client waiting: one request per millisecond, from a connection of its own.
 //!
 //! The loop is open: a request is sent when its time has come, whether or not the previous one was answered, and its
 //! wait begins at that time. So a stall of 10 ms counts ten times, as ten users would feel it. The probing thread has
@@ -43,20 +43,24 @@ impl Waits {
     }
 }
 
-/// Probes the server for as long as `meanwhile` runs. Returns the waits and the result of `meanwhile`.
+/// Probes the server by GET for as long as `meanwhile` runs. Returns the waits and the result of `meanwhile`.
 pub(crate) fn probe_while<T>(server: &Server, meanwhile: impl FnOnce() -> T) -> (Waits, T) {
-    let is_over = AtomicBool::new(false);
+    probe_by(&["GET", "probe"], server, meanwhile)
+}
+
+/// As [`probe_while`], by another command.
+pub(crate) fn probe_by<T>(command: &[&str], server: &Server, meanwhile: impl FnOnce() -> T) -> (Waits, T) {
+    let (is_over, request) = (AtomicBool::new(false), encode(command));
     std::thread::scope(|scope| {
-        let probe = scope.spawn(|| probe(server, &is_over));
+        let probe = scope.spawn(|| probe(server, &request, &is_over));
         let result = meanwhile();
         is_over.store(true, Ordering::Relaxed);
         (probe.join().expect("the probe does not panic"), result)
     })
 }
 
-fn probe(server: &Server, is_over: &AtomicBool) -> Waits {
+fn probe(server: &Server, request: &[u8], is_over: &AtomicBool) -> Waits {
     let mut connection = Connection::new(server);
-    let request = encode(&["GET", "probe"]);
     come_first();
     let (mut ms, mut sent) = (Vec::new(), 0);
     let begin = Instant::now();
@@ -64,7 +68,7 @@ fn probe(server: &Server, is_over: &AtomicBool) -> Waits {
     loop {
         let goes_on = !is_over.load(Ordering::Relaxed);
         while goes_on && due(sent) <= Instant::now() {
-            connection.send(&request);
+            connection.send(request);
             sent += 1;
         }
         if !goes_on && ms.len() == sent && sent > 0 {

@@ -37,7 +37,7 @@ use Number::{Difference, Excess, Ours, OursOf, Quotient, Ratio};
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-const GOALS: [Goal; 33] = [
+const GOALS: [Goal; 44] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -135,6 +135,25 @@ const GOALS: [Goal; 33] = [
         Quotient("expiry", "meanwhile, p99 ms", "idle, p99 ms"),
         AtMost(2.0),
     ),
+    goal(
+        "CPU time of a leader of three, over that of a single durable server",
+        Ratio("group", &["INCR, P=16", "gate of 60, P=16"], "CPU us/op"),
+        AtMost(2.0),
+    ),
+    goal(
+        "CPU time of a follower, over that of its leader",
+        Quotient("group", "follower, CPU us/op", "CPU us/op"),
+        AtMost(0.5),
+    ),
+    goal("throughput of a group, over etcd", Ratio("beside_etcd", &["SET of 100 bytes"], "requests/s"), AtLeast(5.0)),
+    goal("kill -9 of a leader, median ms", OursOf("failover", "kill -9 of the leader", "p50 ms"), AtMost(350.0)),
+    goal("kill -9 of a leader, p99 ms", OursOf("failover", "kill -9 of the leader", "p99 ms"), AtMost(900.0)),
+    goal("transfer of leadership, p99 ms", OursOf("failover", "transfer", "p99 ms"), AtMost(100.0)),
+    goal("a leader stands still, p99 ms", OursOf("failover", "the leader stands still", "p99 ms"), AtMost(1_000.0)),
+    goal("kill -9 of all nodes, p99 ms", OursOf("failover", "kill -9 of all nodes", "p99 ms"), AtMost(2_000.0)),
+    goal("memory of a leader while nodes catch up", Ours("catching_up", "memory of the leader"), AtMost(1.2)),
+    goal("memory of a node that catches up", Ours("catching_up", "of the node"), AtMost(1.2)),
+    goal("memory of its followers meanwhile", Ours("catching_up", "of the others"), AtMost(1.2)),
 ];
 
 /// The longest wait under a load, less the longest at an idle server.

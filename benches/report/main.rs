@@ -34,6 +34,8 @@ use figures::Figures;
 ///   saving         10      hot_path       2 (needs perf)
 ///   clients         5      eviction      40
 ///   coordination    2      io_threads     3 (needs 8 cores or more)
+///   group_cost      3      group_failover 8
+///   group_keys     20
 ///
 /// `--scale 0.01 --rounds 1` shows in 10 that everything works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
@@ -65,7 +67,7 @@ struct Options {
 }
 
 /// All benches that leave data.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 15] = [
     "side_by_side",
     "io_threads",
     "coordination",
@@ -78,6 +80,9 @@ const SECTIONS: [&str; 12] = [
     "durable",
     "large_values",
     "start",
+    "group_cost",
+    "group_failover",
+    "group_keys",
 ];
 
 fn main() -> ExitCode {
