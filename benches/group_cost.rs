@@ -12,8 +12,8 @@
 //! | `beside_redis` | two Redis, of which one follows, and three nodes; see `SET_AND_WAIT` in `load` |
 //! | `beside_etcd` | three etcd, by their own client in Go, and three nodes, with as many writes in flight |
 //!
-//! The last two are left out without redis-server, or without etcd and go. No process is pinned to a core. The data goes
-//! to a temporary folder (`TMPDIR`), which should be on a disk.
+//! The last two are left out without redis-server (WAITAOF needs 7.2), or without etcd and go. No process is pinned to
+//! a core. The data goes to a temporary folder (`TMPDIR`), which should be on a disk.
 
 mod etcd;
 mod figures;

@@ -176,8 +176,8 @@ impl Bench {
         self.group.servers().for_each(Server::forget_peak);
     }
 
-    /// Waits until a node follows and has caught up. A node that has more than the group seems to have caught up before it
-    /// knows, so it `must_load`. Returns the seconds until it begins to load; 0 if it does not.
+    /// Waits until a node follows and has caught up. A node that has more than the group seems to have caught up before
+    /// it knows, so it `must_load`. Returns the seconds until it begins to load; 0 if it does not.
     fn await_back(&self, node: usize, must_load: bool) -> f64 {
         let (begin, mut loads_after_s) = (Instant::now(), None);
         self.group.await_that("a node is back", |group| {
