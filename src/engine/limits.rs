@@ -76,8 +76,8 @@ pub const READY_PATIENCE_MS: u64 = 5_000;
 /// Approximate bytes of effects that a start loads at a time. Clients get replies between two slices.
 pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
 
-/// Keys that a start looks up together, so that the cache misses of finding their places overlap. The parts of their
-/// values that were fetched in the meantime are then still in the cache.
+/// Keys that a start, or a node that follows, looks up together, so that the cache misses of finding their places
+/// overlap. The parts of their values that were fetched in the meantime are then still in the cache.
 pub const LOAD_AHEAD_KEYS: usize = 16;
 
 /// Bytes of pieces read ahead of a start beyond which nothing more is read: enough that neither thread waits for the

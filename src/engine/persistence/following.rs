@@ -13,15 +13,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::recovery::Loading;
+use crate::base::hasher::hash_bytes;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::consensus::output::{Order, Why};
 use crate::engine::Engine;
-use crate::engine::limits::RECOVERY_SLICE_BYTES;
+use crate::engine::limits::{LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::engine::state::ServerState;
-use crate::keyspace::Misfit;
 use crate::keyspace::effect::EffectReader;
-use crate::log::block::HEAD_BYTES;
+use crate::keyspace::{DbIndex, Misfit};
+use crate::log::block::{HEAD_BYTES, Unit as LogUnit, Units};
 use crate::log::directory::Directory;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
@@ -285,16 +286,30 @@ impl Engine {
         self.server.time.expire_clock_reading();
         self.server.time.clock.not_before(block.time_ms);
         self.ks.set_now_ms(block.time_ms);
-        for unit in block.units() {
-            let open = self.begin(UnitOrigin::of(unit.origin));
-            for (index, (db, effect)) in EffectReader::new(unit.effects).enumerate() {
-                let misfit = |what: Misfit| RecoveryError::GroupMisfit { lsn: unit.lsn, index, what: what.to_string() };
-                self.apply(db, &effect).map_err(misfit)?;
+        let (mut ahead, mut units) = (block.units(), block.units());
+        let mut keys = Vec::with_capacity(LOAD_AHEAD_KEYS);
+        loop {
+            // Each lookup alone would wait for memory, which is most of what it takes to apply a unit.
+            let together = hash_keys(&mut ahead, &mut keys);
+            self.ks.warm(keys.iter().copied());
+            for unit in units.by_ref().take(together) {
+                self.apply_unit(&unit)?;
             }
-            self.commit(open, &mut []);
-            // Reads may wait here, too.
-            self.wake(None);
+            if together == 0 {
+                return Ok(());
+            }
         }
+    }
+
+    fn apply_unit(&mut self, unit: &LogUnit<'_>) -> Result<(), RecoveryError> {
+        let open = self.begin(UnitOrigin::of(unit.origin));
+        for (index, (db, effect)) in EffectReader::new(unit.effects).enumerate() {
+            let misfit = |what: Misfit| RecoveryError::GroupMisfit { lsn: unit.lsn, index, what: what.to_string() };
+            self.apply(db, &effect).map_err(misfit)?;
+        }
+        self.commit(open, &mut []);
+        // Reads may wait here, too.
+        self.wake(None);
         Ok(())
     }
 
@@ -395,6 +410,21 @@ impl ServerState {
             self.connections().kill(key);
         }
     }
+}
+
+/// Puts into `keys` the hashes of the keys of the next units, about [`LOAD_AHEAD_KEYS`] of them. Returns the number of
+/// these units.
+fn hash_keys(units: &mut Units<'_>, keys: &mut Vec<(DbIndex, u64)>) -> usize {
+    keys.clear();
+    let mut count = 0;
+    while keys.len() < LOAD_AHEAD_KEYS
+        && let Some(unit) = units.next()
+    {
+        count += 1;
+        let hashed = EffectReader::new(unit.effects).filter_map(|(db, effect)| Some((db, hash_bytes(effect.key()?))));
+        keys.extend(hashed.take(LOAD_AHEAD_KEYS));
+    }
+    count
 }
 
 /// The progress of a load that has just begun.
