@@ -23,8 +23,9 @@ use crate::log::replicated::types::{Index, NodeId, Term};
 use crate::log::replicated::write::Recovered;
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 
-/// Bytes of blocks that the engine may be behind before no more are taken from the leader.
-const GIVEN_MAX_BYTES: usize = 256 * 1024 * 1024;
+/// Bytes of blocks that the engine may be behind before no more are taken from the leader. They stay in memory, which
+/// holds as many entries anyway: the disk of a node that catches up may be faster than its engine.
+const GIVEN_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// How long a leader that ends waits for another node to take over: it may lack a little of the log.
 const HAND_OVER_MAX: Duration = Duration::from_millis(500);
