@@ -43,6 +43,10 @@ impl Floor {
         Floor(AtomicI64::new(i64::MIN))
     }
 
+    fn begin(&self, at_us: i64, steady_us: i64) {
+        self.0.store(at_us.saturating_sub(steady_us / 2), Ordering::Relaxed);
+    }
+
     fn raise(&self, to_us: i64, steady_us: i64) {
         self.0.fetch_max(to_us.saturating_sub(steady_us / 2), Ordering::Relaxed);
     }
@@ -65,8 +69,9 @@ impl Clock {
     }
 
     /// Returns the system's clock for a node of a group. Its wall clock never shows a time before one that it has
-    /// shown, or that another node's changes have: a lease granted by a leader whose clock was ahead would end early
-    /// when that clock is set right, or another node leads. While its source is behind, it goes at half speed.
+    /// shown, or that another node's changes have. Otherwise the time of a leader whose clock is set right after it was
+    /// ahead would go back, and leases that it then grants would end early on the next leader, which keeps to the later
+    /// time of earlier changes. While its source is behind, the clock goes at half speed.
     pub fn of_node() -> Clock {
         Clock(Source::Node(Arc::new(Floor::none())))
     }
@@ -74,13 +79,24 @@ impl Clock {
     /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. Other clocks are not
     /// affected.
     pub fn not_before(&self, ms: i64) {
-        let floor = match &self.0 {
-            Source::System => None,
-            Source::Node(floor) => Some(&**floor),
-            Source::Manual(manual) => manual.floor.as_ref(),
-        };
-        if let Some(floor) = floor {
+        if let Some(floor) = self.floor() {
             floor.raise(ms.saturating_mul(1_000), self.steady_us());
+        }
+    }
+
+    fn floor(&self) -> Option<&Floor> {
+        match &self.0 {
+            Source::System => None,
+            Source::Node(floor) => Some(floor),
+            Source::Manual(manual) => manual.floor.as_ref(),
+        }
+    }
+
+    /// Lets the wall clock of a node go on from the time `ms` of the group's last change, or from its source if that is
+    /// later. What it has shown before a reign does not count: it may have been wrong, and no change has that time.
+    pub fn begin_at(&self, ms: i64) {
+        if let Some(floor) = self.floor() {
+            floor.begin(ms.saturating_mul(1_000), self.steady_us());
         }
     }
 
@@ -213,6 +229,12 @@ mod tests {
         assert_eq!(clock.now_ms(), 1_900);
         clock.set_wall_by_ms(5_000);
         assert_eq!(clock.now_ms(), 5_950);
+        // That was wrong, and before it leads.
+        clock.set_wall_by_ms(-5_000);
+        clock.begin_at(2_000);
+        assert_eq!(clock.now_ms(), 2_000);
+        clock.begin_at(500);
+        assert_eq!(clock.now_ms(), 950);
     }
 
     #[test]

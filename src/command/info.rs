@@ -639,8 +639,10 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
     if ctx.server.persistence.has_lost(ctx.ks) {
         return;
     }
+    // In a group, changes may wait for a lost node for hours, and INFO is what tells of that.
+    let is_node = ctx.server.persistence.journal.as_ref().is_some_and(|journal| journal.member().is_some());
     for db in 0..ctx.ks.databases() {
-        let database = ctx.ks.db(db);
+        let database = if is_node { ctx.ks.db_unfenced(db) } else { ctx.ks.db(db) };
         if !database.is_empty() {
             let (keys, expires) = (database.len(), database.volatile());
             let avg_ttl = database.average_ttl_ms(ctx.now_ms());

@@ -346,8 +346,8 @@ fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// WAIT: waits until replicas have the preceding writes. A single server has none, so any number but 0 times out. In a
-/// group, this reply leaves when more than half of the nodes have them. Nobody counts the rest, so there is nothing to
-/// wait for.
+/// group, this reply leaves when more than half of the nodes have them, or as many as `min-replicas-to-write` asks for.
+/// Nobody counts the rest, so there is nothing to wait for.
 fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
     if let Some(others) = others_in_quorum(ctx)? {
@@ -376,7 +376,10 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 fn others_in_quorum(ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
     match ctx.server.persistence.journal.as_ref().and_then(Journal::member) {
         None => Ok(None),
-        Some(group) if group.leads() => Ok(Some(group.members().voters.len() as i64 / 2)),
+        Some(group) if group.leads() => {
+            let wanted = ctx.server.config.copies_wanted().min(group.members().count() - 1);
+            Ok(Some((group.members().voters.len() / 2).max(wanted) as i64))
+        }
         Some(_) => Err(Error::text("ERR WAIT cannot be used with replica instances.")),
     }
 }

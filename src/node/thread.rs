@@ -18,7 +18,7 @@ use super::facts::{Acquaintances, GroupFacts, PeerState};
 use super::founding::Founding;
 use super::link::facts::PeerFacts;
 use super::link::settings::{Contact, Deadlines, Identity, LinkSettings, PeerHome, Security, Versions};
-use super::link::{Greeted, Links, Offer, Receiver};
+use super::link::{Greeted, Links, Offer, Receiver, Verdict};
 use super::opening;
 use super::turns::{Arrived, Bounds, Turns};
 use crate::base::clock::Clock;
@@ -118,7 +118,7 @@ struct Inbox {
     offers: RefCell<Vec<Offer>>,
     greeted: RefCell<Vec<Greeted>>,
     /// The nodes that do not count this one among their peers.
-    turned_away: RefCell<Vec<Greeted>>,
+    turned_away: RefCell<Vec<(Greeted, Verdict)>>,
     acquaintances: RefCell<Acquaintances>,
     /// Something has changed that others want to know of.
     has_facts: Cell<bool>,
@@ -166,8 +166,8 @@ impl Receiver for Inbox {
         self.note_facts();
     }
 
-    fn turned_away(&self, by: Greeted) {
-        self.turned_away.borrow_mut().push(by);
+    fn turned_away(&self, by: Greeted, why: Verdict) {
+        self.turned_away.borrow_mut().push((by, why));
         self.wake.notify_one();
     }
 
@@ -291,7 +291,9 @@ impl Node<'_> {
                     return Ok(Met::All(members));
                 }
             }
-            if is_known_group(&self.inbox.turned_away.take()) {
+            // Who is refused by its birth has lost its directory, and can't join in its stead.
+            let turned_away = self.inbox.turned_away.take();
+            if turned_away.iter().any(|(by, why)| *why == Verdict::NoPeer && is_of_group(by)) {
                 return Ok(Met::Group);
             }
             // Others may be further already. They repeat what matters.
@@ -328,7 +330,7 @@ impl Node<'_> {
                 let _ = answer.send(judged.map_err(|unwanted| unwanted.to_string()));
             }
             let mut arrived = self.inbox.arrived.take();
-            arrived.is_turned_away = is_known_group(&self.inbox.turned_away.take());
+            arrived.is_turned_away = self.inbox.turned_away.take().iter().any(|(by, _)| is_of_group(by));
             let done = turns.turn(arrived)?;
             self.inbox.greeted.borrow_mut().clear();
             if *turns.members() != members {
@@ -411,9 +413,9 @@ impl Node<'_> {
     }
 }
 
-/// Whether one of the nodes that turned this one away is in a group that exists.
-fn is_known_group(turned_away_by: &[Greeted]) -> bool {
-    turned_away_by.iter().any(|by| by.identity.history != History::UNKNOWN)
+/// Whether a node is in a group that exists.
+fn is_of_group(node: &Greeted) -> bool {
+    node.identity.history != History::UNKNOWN
 }
 
 /// Logs the refusal of a node's message, unless it is the same as the last one.

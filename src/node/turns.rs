@@ -238,7 +238,8 @@ impl Turns {
         let was_turned_away = self.turned_away_at.is_some_and(|at| now < at + TURNED_AWAY_FOR);
         // A node that has no data yet was no member, and waits to be one.
         let was_member = self.members().count() > 0;
-        let is_removed = was_member && was_turned_away && self.core.silence() >= REMOVED_AFTER;
+        // Once it is removed, only a leader's word takes it back.
+        let is_removed = was_member && (self.is_removed || was_turned_away) && self.core.silence() >= REMOVED_AFTER;
         match std::mem::replace(&mut self.is_removed, is_removed) {
             false if is_removed => tracing::error!(
                 "this node was removed from its group, and refuses reads: end it, or add it again with `tidegate node \

@@ -1,8 +1,9 @@
 //! The copies of changes that `min-replicas-to-write` asks for, beyond those of the quorum.
 //!
 //! Replies wait for them as for the quorum: the last unit of which there are enough copies bounds what may leave. While
-//! too few nodes follow that could make copies, changes are not even begun. A node that has just connected counts as up
-//! to date at first, since replies wait for its copies anyway.
+//! too few nodes follow that could make copies, changes are not even begun. When a reign begins, the connected nodes
+//! count as up to date at first, since replies wait for their copies anyway. One that connects later counts once it has
+//! what there was then.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,15 @@ pub(super) struct Copies {
     followers: BTreeMap<NodeId, Follower>,
     /// Nodes that follow and are up to date.
     good: usize,
+    /// Nodes have been observed in this reign.
+    has_observed: bool,
 }
 
 /// How up to date a connected node is.
 #[derive(Debug)]
 struct Follower {
     /// It is known to have had all units of this time, by the steady clock.
-    fresh_at_ms: i64,
+    fresh_at_ms: Option<i64>,
     /// A later time, and the last unit of that time.
     next: (i64, Lsn),
 }
@@ -66,14 +69,17 @@ impl Copies {
     ) {
         let mut before = std::mem::take(&mut self.followers);
         for (node, has) in connected {
-            let mut follower = before.remove(&node).unwrap_or(Follower { fresh_at_ms: now_ms, next: (now_ms, last) });
+            let first = (!self.has_observed).then_some(now_ms);
+            let mut follower = before.remove(&node).unwrap_or(Follower { fresh_at_ms: first, next: (now_ms, last) });
             if has >= Some(follower.next.1) {
                 let fresh_at_ms = if has >= Some(last) { now_ms } else { follower.next.0 };
-                follower = Follower { fresh_at_ms, next: (now_ms, last) };
+                follower = Follower { fresh_at_ms: Some(fresh_at_ms), next: (now_ms, last) };
             }
             self.followers.insert(node, follower);
         }
-        self.good = self.followers.values().filter(|node| now_ms - node.fresh_at_ms <= max_lag_ms).count();
+        self.has_observed = true;
+        let is_good = |node: &&Follower| node.fresh_at_ms.is_some_and(|at_ms| now_ms - at_ms <= max_lag_ms);
+        self.good = self.followers.values().filter(is_good).count();
     }
 
     /// Returns the number of nodes that follow and are up to date, as of the last observation.
@@ -124,6 +130,8 @@ mod tests {
         assert_eq!(good(&[(2, Some(25)), (3, Some(8))], 40, 1_900), (1, true), "node 2 has what there was at 900");
         assert_eq!(good(&[(2, Some(39)), (3, Some(40))], 40, 1_950), (1, true), "node 3 has everything");
         assert_eq!(good(&[(3, Some(40))], 40, 2_050), (1, true), "node 2 is not connected");
-        assert_eq!(good(&[(2, None), (3, Some(40))], 40, 2_100), (2, false), "it is connected again");
+        assert_eq!(good(&[(2, None), (3, Some(40))], 40, 2_100), (1, true), "it is connected again");
+        assert_eq!(good(&[(2, Some(39)), (3, Some(41))], 41, 2_200), (1, true));
+        assert_eq!(good(&[(2, Some(40)), (3, Some(42))], 42, 2_300), (2, false), "it has what there was at 2100");
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct GroupLog {
     reign: Option<(Term, Link)>,
     /// The last entry that was given back as committed.
     position: Position,
+    /// The time of the last change that was given back, or loaded.
+    time_ms: i64,
     /// Blocks of the reign that were not given back.
     unconfirmed: VecDeque<(Link, usize)>,
     unconfirmed_bytes: usize,
@@ -65,10 +67,15 @@ pub(crate) struct GroupLog {
     wants_snapshot: bool,
     requests: Requests,
     milestones: Milestones,
+    /// When it was last told that replies are overdue.
+    overdue_at_ms: i64,
     /// The last unit of a snapshot that is made, and the entry that it turned out to be in.
     awaited: Option<(Lsn, Option<(Position, Members)>)>,
     failure: Option<String>,
 }
+
+/// The least pause between two looks at which clients have waited for too long.
+const OVERDUE_EVERY_MS: i64 = 100;
 
 /// The rounds of this node. Their numbers grow over all reigns.
 #[derive(Debug)]
@@ -112,6 +119,7 @@ impl GroupLog {
             door,
             reign: None,
             position: Position::default(),
+            time_ms: 0,
             unconfirmed: VecDeque::new(),
             unconfirmed_bytes: 0,
             is_full: false,
@@ -130,6 +138,7 @@ impl GroupLog {
             wants_snapshot: false,
             requests: Requests::default(),
             milestones: Milestones::default(),
+            overdue_at_ms: 0,
             awaited: None,
             failure: None,
         }
@@ -176,6 +185,14 @@ impl GroupLog {
     fn judge_safe(&mut self) {
         let shown = if self.leads() { self.copies.shown_of(self.committed) } else { self.committed };
         self.safe = self.safe.max(shown);
+    }
+
+    /// Returns in which turn this node saves its data when its log has grown. The nodes of a group have equal data, and
+    /// would all be held up at once. The leader comes last.
+    pub(super) fn save_turn(&self) -> u64 {
+        let own = self.facts().own;
+        let before = self.members.all().filter(|node| own.is_some_and(|own| *node < own)).count();
+        if self.leads() { self.members.count() as u64 } else { before as u64 }
     }
 
     /// Whether this node leads, as far as the engine knows.
@@ -246,12 +263,17 @@ impl GroupLog {
         }
     }
 
-    /// Returns the last unit and the last round that replies have waited for longer than `wait_ms`, if there is one.
+    /// Returns the last unit and the last round that replies have waited for longer than `wait_ms`, if there is one; not
+    /// more often than ten times a second, although changes that too few nodes have stay overdue until those are back.
     /// Must be called several times a second; `now_ms` is a time of the steady clock.
     pub(crate) fn overdue(&mut self, now_ms: i64, wait_ms: i64) -> Option<(Lsn, u64)> {
         let (_, executed) = self.reign?;
         let now = (executed.lsn, self.rounds.current - 1);
-        self.milestones.overdue(now, (self.safe, self.rounds.confirmed), now_ms, wait_ms)
+        let overdue = self.milestones.overdue(now, (self.safe, self.rounds.confirmed), now_ms, wait_ms);
+        // Whoever asks looks at all clients then.
+        let overdue = overdue.filter(|_| now_ms - self.overdue_at_ms >= OVERDUE_EVERY_MS)?;
+        self.overdue_at_ms = now_ms;
+        Some(overdue)
     }
 
     /// Returns how old the data is at most, as far as a leader has told; `None` if none has. A leader's is not.
@@ -332,11 +354,12 @@ impl GroupLog {
         self.door.call(Call::Handled(number));
     }
 
-    /// Begins a reign.
-    pub(crate) fn lead(&mut self, term: Term) {
+    /// Begins a reign. Returns the time of the last change before it, in Unix ms.
+    pub(crate) fn lead(&mut self, term: Term) -> i64 {
         self.reign = Some((term, self.position.link));
         self.reigns += 1;
         self.copies.begin_reign();
+        self.time_ms
     }
 
     /// Ends the reign. Blocks that were proposed may still be given back.
@@ -344,6 +367,7 @@ impl GroupLog {
         self.deposed_at = Some(now);
         *self.ends.entry(why).or_default() += 1;
         (self.reign, self.requests, self.milestones) = Default::default();
+        self.copies.begin_reign();
         self.rounds.by_block.clear();
         self.judge_safe();
     }
@@ -372,9 +396,15 @@ impl GroupLog {
             Some(_) => Given::Fork,
         };
         self.position = at;
+        self.note_time(block.time_ms);
         self.advance(at.link.lsn);
         self.find_awaited();
         given
+    }
+
+    /// Notes the time of changes that were given back, or loaded.
+    pub(crate) fn note_time(&mut self, ms: i64) {
+        self.time_ms = self.time_ms.max(ms);
     }
 
     /// Returns the last entry that was given back.

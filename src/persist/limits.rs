@@ -66,6 +66,9 @@ pub const TRANSFER_SLICE_BYTES: usize = 64 * 1024;
 /// Cost of a key for a slice of a snapshot sent as RDB in addition to its bytes, expressed in bytes.
 pub const TRANSFER_KEY_WORK_BYTES: usize = 64;
 
+/// The part of the growth that begins a snapshot by which the nodes of a group, each with its turn, wait for each other.
+pub const SAVE_TURNS: u64 = 8;
+
 /// How long after the end of a node's reign a client that connects may take it for the leader still: longer than all
 /// clients take to hear of the next one.
 pub(crate) const LATE_CLIENT_MAX: Duration = Duration::from_secs(10);

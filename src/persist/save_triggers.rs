@@ -3,7 +3,8 @@
 //!
 //! - Without a journal the points of `save` decide: after a number of seconds and of changes since the last snapshot.
 //! - With a journal no data is at risk. A snapshot starts when the journal behind the last one has grown long
-//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` apply, too.
+//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` apply, too. The nodes of a
+//!   group take turns.
 //! - A journal that `appendonly` requests while the server runs begins behind a snapshot.
 //!
 //! A failed snapshot is tried again. One for `save` is tried after 5 s, as in Redis; for `appendonly` and for a grown
@@ -13,7 +14,11 @@ use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
 use crate::config::Config;
 use crate::keyspace::Keyspace;
-use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
+use crate::persist::group::GroupLog;
+use crate::persist::journal::Journal;
+use crate::persist::limits::{
+    LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS, SAVE_TURNS,
+};
 
 impl Persistence {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
@@ -79,7 +84,9 @@ impl Persistence {
         }
         let (all, base) = (self.aof_bytes(), self.saving.base_bytes().max(1));
         let growth = all.saturating_sub(base).saturating_mul(100) / base;
-        all >= config.auto_aof_rewrite_min_size && growth >= percentage
+        let turn = self.journal.as_ref().and_then(Journal::member).map_or(0, GroupLog::save_turn);
+        let in_turn = |least: u64| least.saturating_add(least / SAVE_TURNS * turn);
+        all >= in_turn(config.auto_aof_rewrite_min_size) && growth >= in_turn(percentage)
     }
 
     /// Returns the bytes that a start reads: the newest snapshot, and the journal behind it.

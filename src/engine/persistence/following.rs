@@ -138,8 +138,11 @@ impl Following {
                         continue;
                     }
                 }
-                loading.finish_for_group(engine, at.link.lsn);
-                engine.server.time.clock.not_before(engine.ks.now_ms());
+                let time_ms = loading.finish_for_group(engine, at.link.lsn);
+                engine.server.time.clock.not_before(time_ms);
+                if let Some(group) = engine.group() {
+                    group.note_time(time_ms);
+                }
                 self.show(engine);
             }
             if self.resolve_at.is_some_and(|at| at <= engine.server.time.clock.steady()) {
@@ -254,7 +257,8 @@ impl Engine {
     fn lead(&mut self, term: Term) {
         tracing::info!("this node leads its group, in term {term}");
         if let Some(group) = self.group() {
-            group.lead(term);
+            let time_ms = group.lead(term);
+            self.server.time.clock.begin_at(time_ms);
         }
         self.server.want_copies();
         self.server.set_tail(Some(Tail::new(vec![0; HEAD_BYTES])));

@@ -65,6 +65,8 @@ pub struct Loading {
     is_complete: bool,
     /// Bytes of the journal's units that were loaded.
     log_bytes: u64,
+    /// The time of the last unit that was loaded.
+    time_ms: i64,
 }
 
 impl Loading {
@@ -85,7 +87,8 @@ impl Loading {
         // An empty directory may be given up and handed back, so nothing may be read ahead from it.
         let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
         let began = Instant::now();
-        Ok(Loading { pieces, directory, position, began, reported: began, progress, is_complete: false, log_bytes: 0 })
+        let (reported, is_complete, log_bytes, time_ms) = (began, false, 0, 0);
+        Ok(Loading { pieces, directory, position, began, reported, progress, is_complete, log_bytes, time_ms })
     }
 
     /// Whether there is nothing to load: the directory is new, or an earlier load into it was never completed.
@@ -136,6 +139,7 @@ impl Loading {
         if let Some(error) = piece.error.take() {
             return Err(error.into());
         }
+        self.time_ms = engine.ks.now_ms();
         self.log_bytes += piece.log_bytes as u64;
         let weight = piece.weight();
         // The piece is cleared now, not before it is filled again, since it may have been huge.
@@ -162,11 +166,13 @@ impl Loading {
         Ok(Recovered::new(engine, end, passed_over))
     }
 
-    /// Ends the load of a node, everything of which is loaded. Snapshots will be made in the same directory.
-    pub(super) fn finish_for_group(self, engine: &mut Engine, last: Lsn) {
+    /// Ends the load of a node, everything of which is loaded. Snapshots will be made in the same directory. Returns the
+    /// time of the last unit.
+    pub(super) fn finish_for_group(self, engine: &mut Engine, last: Lsn) -> i64 {
         let restore = self.pieces.into_source().restore;
         resume_saving(engine, &restore, last, self.log_bytes);
         engine.ks.fit();
+        self.time_ms
     }
 
     /// Loads the rest, and makes the engine go on in memory only. Also returns the directory, in which snapshots can be

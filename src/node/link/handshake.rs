@@ -23,8 +23,8 @@ pub(super) async fn greet(
         (Verdict::Welcome, Verdict::Welcome) => Ok(theirs.said(agreed)),
         (Verdict::Welcome, own) => Err(LinkError::Refuses(own)),
         (verdict, _) => {
-            if verdict == Verdict::NoPeer {
-                peers.receiver.turned_away(theirs.said(agreed));
+            if matches!(verdict, Verdict::NoPeer | Verdict::Birth) {
+                peers.receiver.turned_away(theirs.said(agreed), verdict);
             }
             Err(LinkError::Refused(verdict))
         }

@@ -54,7 +54,7 @@ use peers::{Peers, Report, Task};
 use security::Guard;
 use settings::{Identity, LinkSettings, PeerHome};
 
-pub(crate) use greeting::Greeted;
+pub(crate) use greeting::{Greeted, Verdict};
 pub(crate) use offer::Offer;
 pub(crate) use peers::Receiver;
 

@@ -34,8 +34,8 @@ pub(crate) trait Receiver {
     /// A node that is no peer has dialled this one, and proved that it knows the secret or has a certificate.
     fn knocked(&self, stranger: Greeted);
 
-    /// A node that this one has dialled does not count it among its peers.
-    fn turned_away(&self, by: Greeted);
+    /// A node that this one has dialled does not count it among its peers, or only another one with its number.
+    fn turned_away(&self, by: Greeted, why: Verdict);
 
     /// Messages to `peer` are sent from now on.
     fn connected(&self, peer: NodeId);

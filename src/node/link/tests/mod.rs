@@ -117,7 +117,7 @@ impl Receiver for Recorder {
         self.told.borrow_mut().push(Told::Knocked(stranger));
     }
 
-    fn turned_away(&self, by: Greeted) {
+    fn turned_away(&self, by: Greeted, _: super::Verdict) {
         self.told.borrow_mut().push(Told::TurnedAway(by));
     }
 
