@@ -263,8 +263,9 @@ impl GroupLog {
         }
     }
 
-    /// Returns the last unit and the last round that replies have waited for longer than `wait_ms`, if there is one; not
-    /// more often than ten times a second, although changes that too few nodes have stay overdue until those are back.
+    /// Returns the last unit and the last round that replies have waited for longer than `wait_ms`, if there is one;
+    /// not more often than ten times a second, although changes that too few nodes have stay overdue until those are
+    /// back.
     /// Must be called several times a second; `now_ms` is a time of the steady clock.
     pub(crate) fn overdue(&mut self, now_ms: i64, wait_ms: i64) -> Option<(Lsn, u64)> {
         let (_, executed) = self.reign?;

@@ -66,7 +66,7 @@ pub const TRANSFER_SLICE_BYTES: usize = 64 * 1024;
 /// Cost of a key for a slice of a snapshot sent as RDB in addition to its bytes, expressed in bytes.
 pub const TRANSFER_KEY_WORK_BYTES: usize = 64;
 
-/// The part of the growth that begins a snapshot by which the nodes of a group, each with its turn, wait for each other.
+/// The nodes of a group take turns with their snapshots: each waits for this part more of growth than the one before.
 pub const SAVE_TURNS: u64 = 8;
 
 /// How long after the end of a node's reign a client that connects may take it for the leader still: longer than all

@@ -166,8 +166,8 @@ impl Loading {
         Ok(Recovered::new(engine, end, passed_over))
     }
 
-    /// Ends the load of a node, everything of which is loaded. Snapshots will be made in the same directory. Returns the
-    /// time of the last unit.
+    /// Ends the load of a node, everything of which is loaded. Snapshots will be made in the same directory. Returns
+    /// the time of the last unit.
     pub(super) fn finish_for_group(self, engine: &mut Engine, last: Lsn) -> i64 {
         let restore = self.pieces.into_source().restore;
         resume_saving(engine, &restore, last, self.log_bytes);

@@ -5,9 +5,9 @@
 //! refused. So such a connection ends with the first refusal.
 //!
 //! **In Cluster mode** calls that name keys or channels go to the leader. The group is a cluster of one shard, so each
-//! slot is the leader's. A client learns from the error where that is, as it does in Redis Cluster, and goes there. With
-//! READONLY it says that reads may be a little late: they run here. Channels always go to the leader, because messages
-//! reach only the subscribers of one node.
+//! slot is the leader's. A client learns from the error where that is, as it does in Redis Cluster, and goes there.
+//! With READONLY it says that reads may be a little late: they run here. Channels always go to the leader, because
+//! messages reach only the subscribers of one node.
 
 use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
