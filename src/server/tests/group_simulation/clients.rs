@@ -196,7 +196,8 @@ impl World {
             let sessions = &mut process.engine.server.clients.sessions;
             let session = sessions.get_mut(connection.key);
             self.reached.held += u64::from(session.as_ref().is_some_and(|session| session.has_unsent()));
-            let is_gone = session.is_none_or(|session| session.is_killed());
+            let is_gone =
+                session.is_none_or(|session| session.is_killed() || session.is_leaving() && !session.has_unsent());
             connection.receive(&sent, &mut self.judge);
             if is_gone && let Some(connection) = client.connection.take() {
                 self.reached.disconnected += 1;
