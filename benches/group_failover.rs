@@ -41,7 +41,7 @@ struct Options {
     changes: u64,
 }
 
-/// What happens to the leader.
+/// How a leader is lost.
 #[derive(Clone, Copy, PartialEq)]
 enum Event {
     Kill,

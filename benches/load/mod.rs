@@ -256,7 +256,7 @@ pub(crate) struct Sample {
     pub p99_ms: f64,
     /// CPU time of the server per request, all threads.
     pub server_us: f64,
-    /// The same of its busiest follower.
+    /// CPU time per request of the follower that used most, all threads.
     pub follower_us: f64,
     /// The share of time that the client's process was busy.
     pub client_busy: f64,

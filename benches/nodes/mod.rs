@@ -32,7 +32,7 @@ pub(crate) struct Group {
     root: tempfile::TempDir,
 }
 
-/// What stays of a node while its process ends and begins.
+/// What a node keeps when its process is started again.
 struct Place {
     ports: Ports,
     server: Option<Server>,

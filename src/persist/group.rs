@@ -271,7 +271,7 @@ impl GroupLog {
         let (_, executed) = self.reign?;
         let now = (executed.lsn, self.rounds.current - 1);
         let overdue = self.milestones.overdue(now, (self.safe, self.rounds.confirmed), now_ms, wait_ms);
-        // Whoever asks looks at all clients then.
+        // The caller goes through all clients.
         let overdue = overdue.filter(|_| now_ms - self.overdue_at_ms >= OVERDUE_EVERY_MS)?;
         self.overdue_at_ms = now_ms;
         Some(overdue)

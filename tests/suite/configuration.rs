@@ -258,7 +258,7 @@ fn changes_are_refused_without_replicas_as_in_redis() {
         assert_eq!(ours, theirs, "{call:?}");
     }
     for (server, raw) in servers.iter().zip([&mut redis, &mut tidegate]) {
-        // What was queued is judged again.
+        // EXEC checks the queued commands once more.
         let set = |value: &str| server.raw().command(&["CONFIG", "SET", "min-replicas-to-write", value]);
         set("0");
         ["MULTI", "INCR other"].iter().for_each(|line| drop(raw.command(&line.split(' ').collect::<Vec<_>>())));
