@@ -26,7 +26,8 @@ const NOT_SAVED: Error = Error::text(
 );
 
 /// The reply to commands that write on a node that does not lead its group.
-const FOLLOWER: Error = Error::text("READONLY You can't write against a read only replica.");
+pub(crate) const CHANGE_REFUSED: &str = "READONLY You can't write against a read only replica.";
+const FOLLOWER: Error = Error::text(CHANGE_REFUSED);
 
 /// The reply to reads of locks, gates, stocks and their history on a node that does not lead its group.
 const OF_GRANTS: Error = Error::text("READONLY Only the leader of the group answers what this command asks.");

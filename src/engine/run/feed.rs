@@ -240,8 +240,8 @@ impl Engine {
             }
             session.end_caching(Some(entry));
         }
-        if session.is_late && out.as_bytes().get(start..).is_some_and(|reply| reply.starts_with(b"-READONLY")) {
-            self.server.send_to_leader(session);
+        if session.is_late {
+            self.server.send_to_leader(session, out.as_bytes().get(start..).unwrap_or_default());
         }
         session.mute(out, start);
         // A command without a reply holds nothing back.

@@ -11,6 +11,7 @@
 
 use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
+use crate::persist::fences::CHANGE_REFUSED;
 use crate::persist::journal::Journal;
 use crate::resp::request::Argv;
 use crate::session::{Restrictions, Session};
@@ -42,10 +43,11 @@ impl ServerState {
         }
     }
 
-    /// Ends the connection of a client that has come late, and was refused a change.
+    /// Ends the connection of a client that has come late, if this reply refuses it a change.
     #[cold]
-    pub(in crate::engine) fn send_to_leader(&mut self, session: &mut Session) {
-        if session.restrictions.contains(Restrictions::FOLLOWING) && !self.config.cluster_enabled {
+    pub(in crate::engine) fn send_to_leader(&mut self, session: &mut Session, reply: &[u8]) {
+        let is_refused = reply.strip_prefix(b"-").is_some_and(|error| error.starts_with(CHANGE_REFUSED.as_bytes()));
+        if is_refused && session.restrictions.contains(Restrictions::FOLLOWING) && !self.config.cluster_enabled {
             self.connections().close_soon(session);
         }
     }

@@ -411,7 +411,8 @@ fn a_client_that_comes_back_to_the_old_leader_is_disconnected_when_a_change_is_r
     group.line(old, &format!("NODE TRANSFER {other}"));
     group.until("another one leads", |group| group.leader() == Some(other));
     group.until_all_say("GET key", "$1\\r\\n1\\r\\n");
-    assert!(!group.at(old).is_ending(), "reads are served");
+    assert!(group.line(old, "LOCK.INFO lock").is_some_and(|reply| reply.starts_with("-READONLY")));
+    assert!(!group.at(old).is_ending(), "reads are served, and a question that only a leader answers changes nothing");
     assert!(group.line(old, "SET key 2").is_some_and(|reply| reply.starts_with("-READONLY")));
     assert!(group.at(old).is_ending());
     // Who comes to another follower knows that it is one.
