@@ -47,8 +47,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct file *files;
 static uint64_t dice;
 static unsigned removed;
-static const char *dir, *journal_dir;
-static char journal[4096];
+static char dir[4096], journal_dir[4096], journal[4200];
 
 /* Ends the server when the library itself fails, as on a full disk, which it does not simulate. */
 static void give_up(int line) {
@@ -66,11 +65,12 @@ static int (*real_unlink)(const char *);
 static int (*real_mkdir)(const char *, mode_t);
 
 __attribute__((constructor)) static void begin(void) {
-    dir = getenv("POWER_LOSS_DIR");
-    journal_dir = getenv("POWER_LOSS_JOURNAL");
-    const char *seed = getenv("POWER_LOSS_SEED");
-    if (!dir || !journal_dir || !seed) give_up(__LINE__);
+    const char *below = getenv("POWER_LOSS_DIR"), *notes = getenv("POWER_LOSS_JOURNAL"), *seed = getenv("POWER_LOSS_SEED");
+    if (!below || !notes || !seed) give_up(__LINE__);
     dice = strtoull(seed, NULL, 10) * 2 + 1;
+    /* Copies: the server writes the title of its process over the environment. */
+    snprintf(dir, sizeof dir, "%s", below);
+    snprintf(journal_dir, sizeof journal_dir, "%s", notes);
     snprintf(journal, sizeof journal, "%s/journal", journal_dir);
     removed = (unsigned)getpid();
     real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
@@ -112,9 +112,26 @@ static void note(const char *what, const char *path, const char *other, const ch
     close(fd);
 }
 
+/* Whether a noted change is of a name in the directory. */
+static int is_in(const char *line, const char *path, size_t len) {
+    const char *name = strchr(line, '\t') + 1, *end = strchr(name, '\t');
+    while (*end != '/') end--;
+    return (size_t)(end - name) == len && !strncmp(name, path, len);
+}
+
+/* Removes the file that a change which became durable had kept. */
+static void drop_kept(char *line) {
+    int is_unlink = !strncmp(line, "unlink\t", 7);
+    if (!is_unlink && strncmp(line, "replace\t", 8)) return;
+    char *kept = line;
+    for (int field = is_unlink ? 2 : 3; field > 0; field--) kept = strchr(kept, '\t') + 1;
+    kept[strcspn(kept, "\t\n")] = 0;
+    if (real_unlink(kept)) give_up(__LINE__);
+}
+
 /* Forgets the noted changes of names in a directory. */
 static void forget(int fd) {
-    char link[64], path[4096], line[12500], rest[4200];
+    char link[64], path[4096], line[12500], rest[4300];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
     if (len < 0) give_up(__LINE__);
@@ -124,13 +141,14 @@ static void forget(int fd) {
     snprintf(rest, sizeof rest, "%s.new", journal);
     FILE *to = fopen(rest, "w");
     if (!to) give_up(__LINE__);
-    while (fgets(line, sizeof line, from)) {
-        char *name = strchr(line, '\t') + 1, *end = strchr(name, '\t');
-        while (*end != '/') end--;
-        if (end - name != len || strncmp(name, path, (size_t)len)) fputs(line, to);
-    }
-    fclose(from);
+    while (fgets(line, sizeof line, from))
+        if (!is_in(line, path, (size_t)len)) fputs(line, to);
     if (fclose(to) || real_rename(rest, journal)) give_up(__LINE__);
+    /* Only now: until then a loss of power undoes these changes. */
+    rewind(from);
+    while (fgets(line, sizeof line, from))
+        if (is_in(line, path, (size_t)len)) drop_kept(line);
+    fclose(from);
 }
 
 int open64(const char *path, int flags, ...) {
