@@ -36,7 +36,8 @@ impl Kept {
 
 /// The log of a node, from some entry on.
 pub(super) struct Entries {
-    initial: (Ballot, Index),
+    initial: HardState,
+    initial_members: ConfState,
     /// The entry before the first one in memory.
     before: Position,
     /// The entries in memory, their bytes, and the bytes that they may take.
@@ -55,14 +56,15 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Makes the log of a node that starts, with no entries behind the snapshot. Of those that it covers, `covered`
-    /// says which the files hold, as in [`Recovered`](crate::log::replicated::write::Recovered).
-    pub(super) fn new(snapshot: Mark, covered: &[Position], memory_bytes: u64) -> Entries {
-        let mut older = Older::new(*covered.first().unwrap_or(&snapshot.at));
+    /// Makes the log of a node that starts, with no entries behind those that are known to be committed. Of these,
+    /// `covered` says which the files hold. See [`Recovered`](crate::log::replicated::write::Recovered).
+    pub(super) fn new(snapshot: Mark, committed: &Mark, covered: &[Position], memory_bytes: u64) -> Entries {
+        let mut older = Older::new(*covered.first().unwrap_or(&committed.at));
         covered.iter().for_each(|at| older.push(*at));
         Entries {
-            initial: Default::default(),
-            before: snapshot.at,
+            initial: HardState { commit: committed.at.index.0, ..HardState::default() },
+            initial_members: conf_state(&committed.members),
+            before: committed.at,
             kept: VecDeque::new(),
             kept_bytes: 0,
             memory_bytes,
@@ -74,9 +76,10 @@ impl Entries {
         }
     }
 
-    /// Sets the ballot and the last committed entry, which the crate reads when it starts.
-    pub(super) fn set_initial(&mut self, ballot: Ballot, committed: Index) {
-        self.initial = (ballot, committed);
+    /// Sets the ballot, which the crate reads when it starts.
+    pub(super) fn set_ballot(&mut self, ballot: Ballot) {
+        self.initial.term = ballot.term.0;
+        self.initial.vote = ballot.vote.map_or(0, NodeId::get);
     }
 
     /// Appends entries of the crate, behind an end that may be cut off first. Every block must continue the chain.
@@ -241,14 +244,7 @@ fn position(kept: &Kept) -> Position {
 
 impl Storage for Entries {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        let (ballot, committed) = self.initial;
-        let hard_state = HardState {
-            term: ballot.term.0,
-            vote: ballot.vote.map_or(0, NodeId::get),
-            commit: committed.0,
-            ..HardState::default()
-        };
-        Ok(RaftState { hard_state, conf_state: conf_state(&self.snapshot.members) })
+        Ok(RaftState { hard_state: self.initial.clone(), conf_state: self.initial_members.clone() })
     }
 
     fn entries(
@@ -399,7 +395,7 @@ mod tests {
     }
 
     fn entries() -> Entries {
-        Entries::new(Mark::default(), &[], MEMORY_BYTES)
+        Entries::new(Mark::default(), &Mark::default(), &[], MEMORY_BYTES)
     }
 
     /// Returns `count` entries of term 1, each with a block of one unit.
@@ -455,7 +451,7 @@ mod tests {
 
     /// Returns a log of which the entries 1 to 3 have left memory, and 4 and 5 have not.
     fn trimmed() -> Entries {
-        let mut entries = Entries::new(Mark::default(), &[], 0);
+        let mut entries = Entries::new(Mark::default(), &Mark::default(), &[], 0);
         entries.append(&chain(5)).unwrap();
         entries.trim(Index(3));
         entries
@@ -475,7 +471,7 @@ mod tests {
 
     #[test]
     fn the_oldest_entries_leave_memory_when_they_take_too_much() {
-        let mut entries = Entries::new(Mark::default(), &[], 0);
+        let mut entries = Entries::new(Mark::default(), &Mark::default(), &[], 0);
         entries.append(&chain(5)).unwrap();
         let all = entries.kept_bytes;
         entries.memory_bytes = all - 1;

@@ -195,9 +195,10 @@ fn version_2_logs_can_still_be_read() {
         disk.create(&Path::new("/log").join(names::segment(number))).unwrap().write_at(bytes, 0).unwrap();
     }
     let found = read(&disk).take();
-    let first = Position { index: Index(1), term: Term(1), link: Link::default() };
-    assert_eq!((found.ballot, found.covered, found.committed), (ballot(5, 3), vec![first], Index(6)));
-    assert_eq!(found.entries, entries());
+    let terms = |at: &Position| (at.index.0, at.term.0);
+    assert_eq!(found.covered.iter().map(terms).collect::<Vec<_>>(), [(1, 1), (2, 2), (6, 5)]);
+    assert_eq!((found.ballot, found.committed.at.index, found.entries), (ballot(5, 3), Index(6), Vec::new()));
+    assert_eq!(found.committed.members.learners, [node(4)]);
     let mut recovery = Recovery::open(directory(&disk), Lsn::NONE).unwrap();
     let mut units = Vec::new();
     while let Some(block) = recovery.next_block().unwrap() {
@@ -205,6 +206,10 @@ fn version_2_logs_can_still_be_read() {
     }
     assert_eq!(units, [(1, b"first".to_vec()), (2, Vec::new()), (3, b"third".to_vec())]);
     assert!(recovery.end().unwrap().is_clean);
+    drop(recovery);
+    let log = open(&disk);
+    let mut reader = log.read_after(Index(1), Index(6));
+    assert_eq!(std::iter::from_fn(|| reader.next_entry().unwrap()).collect::<Vec<_>>(), entries());
 }
 
 #[test]

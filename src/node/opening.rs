@@ -38,7 +38,7 @@ pub(crate) fn found(
     let first = Mark::first(members);
     // The log first: a snapshot without a log would look as if the log were lost.
     let new = EntryRecovery::read_new(Arc::clone(directory), first.clone())?;
-    let (mut recovered, log) = open_read(new, platform, notify)?;
+    let (recovered, log) = open_read(new, platform, notify)?;
     let begin = Begin { serial: serial.max(1), time_ms, sizes: Sizes::default(), notify: Box::new(|| {}) };
     let mut writer = log.snapshot(begin);
     writer.finish_at(first.at, first.members, time_ms);
@@ -48,8 +48,7 @@ pub(crate) fn found(
         }
         writer.step();
     };
-    recovered.snapshot = done.end.mark.unwrap_or_default();
-    Ok((recovered, log))
+    Ok((Recovered::at(done.end.mark.unwrap_or_default(), recovered.ballot), log))
 }
 
 /// Opens a log that was read.

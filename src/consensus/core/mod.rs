@@ -137,32 +137,31 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Continues with what is on the disk. `now` is the time since any fixed moment. The first order loads the
-    /// snapshot.
+    /// Continues with what is on the disk. `now` is the time since any fixed moment. The first order loads the data
+    /// that is known to be committed.
     pub(crate) fn new(id: NodeId, disk: Recovered, settings: Settings, now: Duration) -> Result<Core, StartError> {
-        let Recovered { mut ballot, snapshot, covered, entries: recovered, committed } = disk;
-        let members = snapshot.members.clone();
+        let Recovered { mut ballot, snapshot, committed, covered, entries: recovered } = disk;
+        let members = committed.members.clone();
         if !members.voters.is_empty() && members.voters.len() < VOTERS_MIN {
             return Err(StartError::TooFewVoters);
         }
         // The start of a group has its own term before anybody has voted. It need not be written: each start says so
         // again.
-        if ballot.term < snapshot.at.term && recovered.is_empty() {
-            ballot = Ballot { term: snapshot.at.term, vote: None };
+        if ballot.term < committed.at.term && recovered.is_empty() {
+            ballot = Ballot { term: committed.at.term, vote: None };
         }
-        let mut entries = Entries::new(snapshot.clone(), &covered, settings.memory_bytes);
+        let mut entries = Entries::new(snapshot, &committed, &covered, settings.memory_bytes);
         entries.append(&recovered.iter().map(foreign).collect::<Vec<_>>()).map_err(StartError::Log)?;
         let last = entries.last();
         fuse::check(Fuse::Term, last.term <= ballot.term, || {
             format!("entry {} has term {}, but the ballot {}", last.index, last.term, ballot.term)
         });
-        let committed = committed.clamp(snapshot.at.index, last.index);
-        entries.set_initial(ballot, committed);
+        entries.set_ballot(ballot);
         let config = Config {
             id: id.get(),
             election_tick: ELECTION_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
-            applied: snapshot.at.index.0,
+            applied: committed.at.index.0,
             max_size_per_msg: MESSAGE_BYTES,
             max_inflight_msgs: MESSAGES_IN_FLIGHT,
             check_quorum: true,
@@ -176,12 +175,12 @@ impl Core {
             role: (raft.raft.term, raft.raft.state),
             raft,
             reign: Reign::None,
-            orders: Orders { last: snapshot.at, applied: snapshot.at.index, ..Orders::default() },
+            orders: Orders { last: committed.at, applied: committed.at.index, ..Orders::default() },
             durable: Durable { ballot, last: last.index, write: 0 },
             pending: VecDeque::new(),
             last_write: 0,
             ballot,
-            committed,
+            committed: committed.at.index,
             published: Lsn::NONE,
             copies: 0,
             members,
@@ -194,7 +193,7 @@ impl Core {
             out: Output::default(),
         };
         core.draw_timeout();
-        core.load(snapshot);
+        core.load(committed);
         core.after_step();
         Ok(core)
     }

@@ -18,7 +18,7 @@ use crate::log::disk;
 use crate::log::group_commit::{Options, State, SyncPolicy};
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
-use crate::log::replicated::entry::Entry;
+use crate::log::replicated::entry::{Entry, Payload};
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::Members;
@@ -68,11 +68,21 @@ impl Durable {
 
     /// Whether the journal has this, which may know of fewer commits.
     fn is(&self, found: &Recovered) -> bool {
-        let covers = |at: &Position| at.index <= self.snapshot.at.index && at.term <= self.snapshot.at.term;
+        let committed = found.committed.at;
+        let covers = |at: &Position| at.index <= committed.index && at.term <= committed.term;
         found.ballot == self.ballot
             && found.covered.iter().all(covers)
-            && found.entries == self.entries
-            && found.committed <= self.committed.max(self.snapshot.at.index)
+            && found.entries.iter().eq(self.entries.iter().filter(|entry| entry.index > committed.index))
+            && committed.index <= self.committed.max(self.snapshot.at.index)
+    }
+
+    /// Returns the blocks between the snapshot and an entry, as a load reads them.
+    pub(super) fn blocks_to(&self, last: Index) -> impl Iterator<Item = &Block> {
+        let entries = self.entries.iter().filter(move |entry| entry.index <= last);
+        entries.filter_map(|entry| match &entry.payload {
+            Payload::Block(block) => Some(block),
+            Payload::Start | Payload::Change(_) => None,
+        })
     }
 }
 
@@ -183,7 +193,7 @@ impl Disk {
     fn start(&mut self) -> Recovered {
         let found = self.journal.start(self.durable.snapshot.clone());
         assert!(self.durable.is(&found), "the journal has {found:?} instead of {:?}", self.durable);
-        self.durable.committed = found.committed;
+        self.durable.committed = found.committed.at.index;
         found
     }
 }
@@ -212,6 +222,14 @@ impl Data {
     /// Returns the write that a unit belongs to.
     pub(super) fn written_by(effects: &[u8]) -> Option<u64> {
         effects.strip_prefix(&[TAKE])?.first_chunk().map(|id| u64::from_le_bytes(*id))
+    }
+
+    /// Loads a block, unless the snapshot has it.
+    fn load(&mut self, block: &Block) {
+        if block.link().lsn.get() > self.lsn {
+            block.units().for_each(|unit| self.apply(unit.lsn.get(), unit.effects));
+            self.link = block.link();
+        }
     }
 
     fn apply(&mut self, lsn: u64, effects: &[u8]) {
@@ -376,6 +394,7 @@ impl Engine {
         &mut self,
         node: NodeId,
         files: &BTreeMap<u64, Data>,
+        disk: &Durable,
         judge: &mut Judge,
         rng: &mut Rng,
     ) -> Option<(u64, u64)> {
@@ -385,7 +404,8 @@ impl Engine {
             Order::Load(mark) => {
                 self.forget();
                 self.data = files.get(&mark.serial).cloned().unwrap_or_default();
-                assert_eq!(self.data.lsn, mark.at.link.lsn.get(), "the snapshot is not what its mark says");
+                disk.blocks_to(mark.at.index).for_each(|block| self.data.load(block));
+                assert_eq!(self.data.lsn, mark.at.link.lsn.get(), "the data is not what its mark says");
                 judge.loaded(node, &self.data);
                 (self.position, self.members) = (mark.at, mark.members);
                 5_000 + rng.below(150_000)

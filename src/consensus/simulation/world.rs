@@ -477,9 +477,11 @@ impl World {
             }
             // It may answer before it sees its next orders, or after.
             world.answer(node);
-            while let Some((number, takes)) = node.engine.follow_one(id, &world.files, &mut world.judge, &mut world.rng)
+            let (engine, disk) = (&mut node.engine, &node.disk.durable);
+            while let Some((number, takes)) =
+                engine.follow_one(id, &world.files, disk, &mut world.judge, &mut world.rng)
             {
-                node.engine.busy_until = now + takes;
+                engine.busy_until = now + takes;
                 world.after(takes + 1, Event::Handled(id, life, number));
                 if takes > MS {
                     world.after(takes + 1, Event::Engine(id, life));

@@ -3,13 +3,13 @@
 use super::members::Members;
 use super::types::{Index, Link, Position, Term};
 
-/// A snapshot of all data, as of an entry of the log. The file itself stays outside the core.
+/// All data, as of an entry of the log: a snapshot, or one and the log behind it. The files stay outside the core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) at: Position,
     /// The members as of that entry.
     pub(crate) members: Members,
-    /// The number by which a node finds the file among its own; drawn when the snapshot was made.
+    /// The number by which a node finds the snapshot among its own; drawn when that was made.
     pub(crate) serial: u64,
 }
 

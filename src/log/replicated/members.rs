@@ -169,6 +169,22 @@ impl Members {
         members.learners.iter().all(|node| !members.voters.contains(node)).then_some(members)
     }
 
+    /// Makes a change, as the group does once it is committed.
+    pub(crate) fn make(&mut self, change: &MemberChange) {
+        let (MemberChange::AddLearner(node, _) | MemberChange::Promote(node) | MemberChange::Remove(node)) = change;
+        self.voters.retain(|voter| voter != node);
+        self.learners.retain(|learner| learner != node);
+        let joined = match change {
+            MemberChange::AddLearner(..) => Some(&mut self.learners),
+            MemberChange::Promote(_) => Some(&mut self.voters),
+            MemberChange::Remove(_) => None,
+        };
+        if let Some(nodes) = joined {
+            nodes.insert(nodes.partition_point(|other| other < node), *node);
+        }
+        self.note(change);
+    }
+
     /// Notes what a change, which has happened, says of homes.
     pub(crate) fn note(&mut self, change: &MemberChange) {
         match change {

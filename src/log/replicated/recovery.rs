@@ -3,6 +3,8 @@
 //! The log continues the newest snapshot if it has the snapshot's last entry. Otherwise the snapshot takes its place:
 //! it came from another node, and a crash has left the old log beside it. The newest ballot stays in either case,
 //! because a node votes once in a term whatever happens to its log.
+//!
+//! Entries that are known to be committed are not kept: the engine reads them from the files.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +12,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::body;
-use super::entry::Entry;
+use super::entry::{Entry, Payload};
 use super::log::EntryLog;
 use super::mark::Mark;
 use super::standing::Standing;
@@ -37,8 +39,9 @@ pub(crate) struct EntryRecovery {
     /// Whether the log has the last entry of the snapshot.
     continues_snapshot: bool,
     /// See [`Recovered`].
+    committed: Mark,
     covered: Vec<Position>,
-    entries: Vec<Entry>,
+    entries: VecDeque<(Position, Entry)>,
     standing: Standing,
     /// The entry before the oldest segment, and those behind it.
     placed: VecDeque<Placed>,
@@ -69,8 +72,9 @@ impl EntryRecovery {
         let mut log = EntryRecovery {
             recovery,
             continues_snapshot: false,
+            committed: snapshot.clone(),
             covered: Vec::new(),
-            entries: Vec::new(),
+            entries: VecDeque::new(),
             standing,
             placed: VecDeque::new(),
             snapshot,
@@ -81,6 +85,7 @@ impl EntryRecovery {
         }
         // Behind the last block, the header of a segment may say more.
         log.standing = log.recovery.standing().unwrap_or(log.standing);
+        log.leave_committed();
         if log.continues_snapshot {
             // A snapshot has committed entries only, which must not be cut off behind it.
             log.standing.committed = log.standing.committed.max(log.snapshot.at.index);
@@ -124,7 +129,7 @@ impl EntryRecovery {
             return Err(LogError::Missing { path, lsn: covered.link.lsn.next() });
         }
         self.standing = standing;
-        self.covered.push(standing.at);
+        self.cover(standing.at);
         self.placed.push_back(Placed::before(&oldest, standing.at));
         self.meet(standing.at);
         Ok(())
@@ -141,30 +146,45 @@ impl EntryRecovery {
             return Ok(());
         }
         let entry = entry_of(&self.recovery, passed, standing.at.index)?;
-        if entry.index > self.snapshot.at.index {
-            self.entries.push(entry);
-        } else if entry.term > before.at.term {
-            self.covered.push(standing.at);
+        match entry.index > self.snapshot.at.index {
+            true => self.entries.push_back((standing.at, entry)),
+            false => self.cover(standing.at),
         }
+        self.leave_committed();
         let segment = self.recovery.place_behind().0;
         self.placed.push_back(Placed { at: standing.at, segment, crc: passed.crc() });
         self.meet(standing.at);
         Ok(())
     }
 
+    /// Notes an entry that is not kept, the next one behind those before.
+    fn cover(&mut self, at: Position) {
+        if self.covered.last().is_none_or(|last| last.term != at.term) {
+            self.covered.push(at);
+        }
+    }
+
+    /// Leaves the entries to the files that are known to be committed.
+    fn leave_committed(&mut self) {
+        let committed = self.standing.committed;
+        while let Some((at, entry)) = self.entries.pop_front_if(|(at, _)| at.index <= committed) {
+            self.cover(at);
+            self.committed.at = at;
+            if let Payload::Change(change) = &entry.payload {
+                self.committed.members.make(change);
+            }
+        }
+    }
+
     /// Takes the data that the node starts from. The entries are handed over once.
     pub(crate) fn take(&mut self) -> Recovered {
         let snapshot = self.snapshot.clone();
-        match self.replaced_by() {
-            Some(Standing { ballot, committed, .. }) => {
-                Recovered { ballot, snapshot, covered: Vec::new(), entries: Vec::new(), committed }
-            }
-            None => {
-                let Standing { ballot, committed, .. } = self.standing;
-                let (covered, entries) = (mem::take(&mut self.covered), mem::take(&mut self.entries));
-                Recovered { ballot, snapshot, covered, entries, committed }
-            }
+        if let Some(Standing { ballot, .. }) = self.replaced_by() {
+            return Recovered::at(snapshot, ballot);
         }
+        let (ballot, committed) = (self.standing.ballot, self.committed.clone());
+        let entries = mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry).collect();
+        Recovered { ballot, snapshot, committed, covered: mem::take(&mut self.covered), entries }
     }
 
     /// Returns the state behind the snapshot, if that takes the place of the log.

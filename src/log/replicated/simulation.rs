@@ -11,8 +11,8 @@ use super::block::tests::block;
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
 use super::mark::Mark;
-use super::members::MemberChange;
 use super::members::tests::{joining, of_voters};
+use super::members::{MemberChange, Members};
 use super::recovery::EntryRecovery;
 use super::types::{Ballot, Index, Link, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
@@ -148,19 +148,33 @@ impl Model {
         terms
     }
 
+    /// Returns the members of a snapshot after the changes up to `last`.
+    fn members_behind(&self, snapshot: &Mark, last: Index) -> Members {
+        let mut members = snapshot.members.clone();
+        for entry in self.entries.iter().filter(|entry| entry.index > snapshot.at.index && entry.index <= last) {
+            if let Payload::Change(change) = &entry.payload {
+                members.make(change);
+            }
+        }
+        members
+    }
+
     /// Whether a start may find this where the model's newest state is `self`.
     fn allows(&self, found: &Recovered) -> bool {
-        let (snapshot, log) = (found.snapshot.at, self.base.index..=self.last().index);
-        let known = self.entries.iter().skip_while(|entry| entry.index <= snapshot.index);
+        let (snapshot, committed) = (found.snapshot.at, &found.committed);
+        let log = self.base.index..=self.last().index;
+        let newer = self.entries.iter().skip_while(|entry| entry.index <= committed.at.index);
         found.ballot == self.ballot
             && log.contains(&snapshot.index)
             && snapshot == self.at(snapshot.index.0)
+            && committed.at.index >= self.stated
+            && committed.at.index <= self.committed.max(snapshot.index)
+            && committed.at == self.at(committed.at.index.0)
+            && committed.members == self.members_behind(&found.snapshot, committed.at.index)
             && found.covered.first().is_none_or(|first| {
-                log.contains(&first.index) && found.covered == self.terms_from(first.index, snapshot.index)
+                log.contains(&first.index) && found.covered == self.terms_from(first.index, committed.at.index)
             })
-            && found.entries.iter().eq(known)
-            && found.committed >= self.stated
-            && found.committed <= self.committed.max(found.snapshot.at.index)
+            && found.entries.iter().eq(newer)
     }
 }
 
@@ -257,10 +271,10 @@ impl World {
             let states: Vec<String> = self.states.iter().map(Model::describe).collect();
             let found = Model {
                 ballot: found.ballot,
-                base: found.snapshot.at,
+                base: found.committed.at,
                 entries: found.entries,
-                committed: found.committed,
-                stated: found.committed,
+                committed: found.committed.at.index,
+                stated: found.committed.at.index,
             };
             return Err(format!("found {}\ninstead of one of\n{}", found.describe(), states.join("\n")));
         };
@@ -275,8 +289,8 @@ impl World {
                 self.reached.torn += u64::from(is_torn);
                 self.reached.lost_installs += u64::from(is_replaced && self.was_replaced);
                 let mut state = self.states[which].clone();
-                state.committed = found.committed.max(self.snapshot.at.index);
-                state.stated = found.committed;
+                state.committed = found.committed.at.index;
+                state.stated = found.committed.at.index;
                 self.states = vec![state];
                 self.settle();
                 Ok(Some(log))

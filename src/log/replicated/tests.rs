@@ -144,7 +144,7 @@ fn writes_that_no_core_asks_for_are_refused() {
         assert_eq!(log.close(), State::Poisoned);
         disk.crash();
         let (found, _) = open(&disk, &first()).unwrap();
-        assert_eq!((Some(found.ballot), found.entries.len()), (ballot(3, 1), 9));
+        assert_eq!((Some(found.ballot), found.committed.at.index, found.entries.len()), (ballot(3, 1), Index(4), 6));
     };
     refused(Write { ballot: ballot(2, 1), ..write(3) });
     refused(Write { ballot: ballot(3, 2), ..write(3) });
@@ -163,7 +163,7 @@ fn nothing_is_cut_behind_a_snapshot() {
     let (disk, log) = written();
     drop(log);
     let (found, log) = open(&disk, &mark(8, 3, 0, 1)).unwrap();
-    assert_eq!(found.committed, Index(8));
+    assert_eq!(found.committed.at.index, Index(8));
     log.write(Write { entries: vec![start(5, 3)], ..write(3) });
     assert_eq!(log.step(), State::Poisoned);
 }

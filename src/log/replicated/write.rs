@@ -23,14 +23,22 @@ pub(crate) struct Write {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) ballot: Ballot,
-    /// The newest snapshot, from which the engine is loaded. A new group starts at [`Mark::first`]; a node that joins a
-    /// group starts at the default, without anything.
+    /// The newest snapshot. A new group starts at [`Mark::first`]; a node that joins a group starts at the default,
+    /// without anything.
     pub(crate) snapshot: Mark,
-    /// The log up to the snapshot, which is not read into memory: the entry before the first one in the files, and the
+    /// The last entry that is known to be committed, up to which the engine loads the snapshot and the log. It may be
+    /// older than the truth.
+    pub(crate) committed: Mark,
+    /// The log up to that entry, which is not read into memory: the entry before the first one in the files, and the
     /// first one of each later term. Empty if the snapshot takes the place of the whole log.
     pub(crate) covered: Vec<Position>,
-    /// The entries behind the snapshot.
+    /// The entries behind it.
     pub(crate) entries: Vec<Entry>,
-    /// The last entry that is known to be committed. It may be older than the truth.
-    pub(crate) committed: Index,
+}
+
+impl Recovered {
+    /// Returns what a node finds that has a snapshot, and nothing behind it.
+    pub(crate) fn at(snapshot: Mark, ballot: Ballot) -> Recovered {
+        Recovered { ballot, committed: snapshot.clone(), snapshot, covered: Vec::new(), entries: Vec::new() }
+    }
 }

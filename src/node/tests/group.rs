@@ -17,16 +17,31 @@ use crate::consensus::message::Round;
 use crate::consensus::output::Order;
 use crate::log::block::unit_head;
 use crate::log::directory::Directory;
+use crate::log::error::LogError;
 use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{Home, MemberChange, Members};
 use crate::log::replicated::types::{Link, Position, Term};
-use crate::log::snapshot::reader::SnapshotReader;
+use crate::log::restore::{Part, Restore};
 use crate::log::snapshot::writer::{Begin, Sizes, SnapshotWriter};
 use crate::node::door::{Answer, Call, Door, News};
 use crate::node::error::NodeError;
 use crate::node::loopback::{self, Hosts};
 use crate::node::thread::NodeThread;
+
+/// Reads the units up to `until` from the files.
+fn read_units(directory: &Arc<Directory>, until: Lsn) -> Result<Vec<Vec<u8>>, LogError> {
+    let mut units = Vec::new();
+    let mut restore = Restore::open_until(Arc::clone(directory), until)?;
+    while let Some(part) = restore.next_part()? {
+        match part {
+            Part::Checked => {}
+            Part::Snapshot(reader) => units.extend(reader.units().map(|unit| unit.effects.to_vec())),
+            Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
+        }
+    }
+    Ok(units)
+}
 
 /// Executes blocks of one unit while it leads, and applies what is committed.
 struct Engine {
@@ -48,16 +63,10 @@ struct Engine {
 }
 
 impl Engine {
-    /// Begins with the data of a snapshot; one without a number stands for no data.
+    /// Begins with the data as of an entry, or without any if a newer snapshot has just taken the place of the files,
+    /// which is loaded next.
     fn load(directory: Arc<Directory>, mark: &Mark) -> Engine {
-        let mut units: Vec<Vec<u8>> = Vec::new();
-        if mark.serial != 0 {
-            let mut reader = SnapshotReader::open(&directory, mark.at.link.lsn).unwrap();
-            assert_eq!(reader.end().mark.as_ref(), Some(mark));
-            while reader.advance().unwrap() {
-                units.extend(reader.units().map(|unit| unit.effects.to_vec()));
-            }
-        }
+        let units = read_units(&directory, mark.at.link.lsn).unwrap_or_default();
         Engine {
             directory,
             units,

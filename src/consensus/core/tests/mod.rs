@@ -164,7 +164,7 @@ impl Group {
 }
 
 fn start(id: NodeId, snapshot: Mark, now: Duration) -> Result<Core, StartError> {
-    let disk = Recovered { snapshot, ..Recovered::default() };
+    let disk = Recovered::at(snapshot, Ballot::default());
     Core::new(id, disk, Settings { seed: id.get(), ..SETTINGS }, now)
 }
 
@@ -472,11 +472,11 @@ fn a_node_starts_only_with_sound_data() {
     let mark = Mark::first(of_voters(&[node(1), node(2), node(3)]));
     let new = |disk| Core::new(node(1), disk, SETTINGS, Duration::ZERO).err().map(|error| error.to_string());
     let alone = Mark::first(of_voters(&[node(1)]));
-    let disk = Recovered { snapshot: alone, ..Recovered::default() };
+    let disk = Recovered::at(alone, Ballot::default());
     assert_eq!(new(disk).as_deref(), Some("a group needs at least 2 voters"));
     let ballot = Ballot { term: Term(1), vote: None };
     let apart = vec![Entry { index: Index(3), term: Term(1), payload: Payload::Start }];
-    let disk = Recovered { ballot, snapshot: mark, entries: apart, ..Recovered::default() };
+    let disk = Recovered { entries: apart, ..Recovered::at(mark, ballot) };
     assert_eq!(new(disk).as_deref(), Some("the log is damaged: entry 3 leaves a gap"));
 }
 
@@ -496,7 +496,7 @@ mod fuses {
         let snapshot = Mark::first(of_voters(&[node(1), node(2), node(3)]));
         let entries = vec![Entry { index: Index(2), term: Term(4), payload: Payload::Start }];
         let ballot = Ballot { term: Term(3), vote: None };
-        let disk = Recovered { ballot, snapshot, entries, ..Recovered::default() };
+        let disk = Recovered { entries, ..Recovered::at(snapshot, ballot) };
         let _ = Core::new(node(1), disk, SETTINGS, Duration::ZERO);
     }
 
