@@ -11,6 +11,7 @@ use super::super::fetch::{Fetch, Fetcher, Gone};
 use super::super::message::Round;
 use super::super::output::{Order, Settings};
 use super::judge::Judge;
+use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::block::unit_head;
 use crate::log::directory::{Directory, DirectoryId};
@@ -76,13 +77,13 @@ impl Durable {
             && committed.index <= self.committed.max(self.snapshot.at.index)
     }
 
-    /// Returns the blocks between the snapshot and an entry, as a load reads them.
-    pub(super) fn blocks_to(&self, last: Index) -> impl Iterator<Item = &Block> {
-        let entries = self.entries.iter().filter(move |entry| entry.index <= last);
-        entries.filter_map(|entry| match &entry.payload {
+    /// Returns the blocks behind the snapshot up to a unit, as a load reads them.
+    fn blocks_until(&self, lsn: Lsn) -> impl Iterator<Item = &Block> {
+        let blocks = self.entries.iter().filter_map(|entry| match &entry.payload {
             Payload::Block(block) => Some(block),
             Payload::Start | Payload::Change(_) => None,
-        })
+        });
+        blocks.take_while(move |block| block.link().lsn <= lsn)
     }
 }
 
@@ -404,8 +405,13 @@ impl Engine {
             Order::Load(mark) => {
                 self.forget();
                 self.data = files.get(&mark.serial).cloned().unwrap_or_default();
-                disk.blocks_to(mark.at.index).for_each(|block| self.data.load(block));
-                assert_eq!(self.data.lsn, mark.at.link.lsn.get(), "the data is not what its mark says");
+                disk.blocks_until(mark.at.link.lsn).for_each(|block| self.data.load(block));
+                if self.data.link != mark.at.link {
+                    // A newer snapshot has taken the place of the log. Whoever finds that out knows the order to load it.
+                    let newer = self.orders.iter().position(|(_, order)| matches!(order, Order::Load(_)));
+                    self.orders.drain(..newer.expect("the data is not what its mark says"));
+                    return self.follow_one(node, files, disk, judge, rng);
+                }
                 judge.loaded(node, &self.data);
                 (self.position, self.members) = (mark.at, mark.members);
                 5_000 + rng.below(150_000)

@@ -306,6 +306,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn changes_are_made_one_after_the_other() {
+        let mut members = of_voters(&[node(1), node(2), node(5)]);
+        let mut after = |change| {
+            members.make(&change);
+            assert!(change.is_made_in(&members));
+            let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
+            let homes = members.homes.keys().map(|node| node.get()).collect::<Vec<_>>();
+            (numbers(&members.voters), numbers(&members.learners), homes)
+        };
+        assert_eq!(after(joining(node(4))), (vec![1, 2, 5], vec![4], vec![1, 2, 4, 5]));
+        assert_eq!(after(joining(node(3))), (vec![1, 2, 5], vec![3, 4], vec![1, 2, 3, 4, 5]));
+        assert_eq!(after(MemberChange::Promote(node(4))), (vec![1, 2, 4, 5], vec![3], vec![1, 2, 3, 4, 5]));
+        assert_eq!(after(MemberChange::Remove(node(3))), (vec![1, 2, 4, 5], vec![], vec![1, 2, 4, 5]));
+        assert_eq!(after(MemberChange::Remove(node(2))), (vec![1, 4, 5], vec![], vec![1, 4, 5]));
+    }
+
+    #[test]
     fn names_stay_the_same_in_all_versions() {
         assert_eq!(home_of(node(1)).birth.name(), "41ce55e7bc8f5abe0ef80555da582b38557fe4ff");
         assert_eq!(History([1; 16]).name(), "0003c364fba4f9e6703b74931d9ae87195873a34");
