@@ -172,7 +172,10 @@ func newRun(folder string) (r *Run, noSwitch string, err error) {
 		}
 	}
 	if !group.sentinel {
-		group.flags = []string{"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2]}
+		group.flags = []string{
+			"--replication-log-keep", "1mb", "--read-lease", []string{"yes", "no"}[*seed%2],
+			"--min-replicas-to-write", []string{"0", "1"}[*seed/2%2],
+		}
 	}
 	return &Run{
 		group: group, judge: judge, random: rand.New(rand.NewSource(*seed)), next: binaries[1], scripts: users, effects: map[string]int{},
