@@ -79,6 +79,8 @@ pub(crate) struct Door {
     copies: AtomicUsize,
     /// This node was removed from its group.
     is_removed: AtomicBool,
+    /// Before it was started, this node may have led its group.
+    may_have_led: AtomicBool,
     facts: Mutex<Arc<GroupFacts>>,
     /// When the engine was last ready to follow orders, in nanoseconds of the steady clock.
     looked_at: AtomicU64,
@@ -97,6 +99,7 @@ impl Door {
             fresh_at: AtomicU64::new(0),
             copies: AtomicUsize::new(0),
             is_removed: AtomicBool::new(false),
+            may_have_led: AtomicBool::new(false),
             facts: Mutex::default(),
             looked_at: AtomicU64::new(nanoseconds(clock.steady())),
             clock,
@@ -154,6 +157,11 @@ impl Door {
         (at > 0).then(|| self.now().saturating_sub(Duration::from_nanos(at)))
     }
 
+    /// Whether this node may have led its group until it was ended, as far as it can tell since its start.
+    pub(crate) fn may_have_led(&self) -> bool {
+        self.may_have_led.load(Ordering::Acquire)
+    }
+
     /// Whether this node was removed from its group, as far as it can tell.
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
@@ -203,6 +211,11 @@ impl Door {
     /// Makes known as of which time the data is complete.
     pub(super) fn set_fresh(&self, at: Option<Duration>) {
         self.fresh_at.store(at.map_or(0, nanoseconds), Ordering::Release);
+    }
+
+    /// Makes known that this node may have led its group until it was ended.
+    pub(super) fn set_may_have_led(&self) {
+        self.may_have_led.store(true, Ordering::Release);
     }
 
     /// Makes known whether this node was removed from its group.

@@ -123,6 +123,9 @@ impl Turns {
         seed: u64,
     ) -> Result<Turns, StartError> {
         let Bounds { disk_stuck_after, memory_bytes, .. } = bounds;
+        if recovered.committed.at.index > Mark::first(Members::default()).at.index {
+            door.set_may_have_led();
+        }
         let covered = recovered.snapshot.at.index;
         let core = Core::new(node, recovered, Settings { seed, disk_stuck_after, memory_bytes }, door.now())?;
         Ok(Turns {

@@ -57,7 +57,8 @@ pub(crate) struct GroupLog {
     /// The reigns of this node since its start that have begun, and why they have ended.
     reigns: u64,
     ends: BTreeMap<Why, u64>,
-    /// When this node's last reign has ended, by the steady clock.
+    /// When the engine began, and when this node's last reign since then has ended, by the steady clock.
+    began_at: Duration,
     deposed_at: Option<Duration>,
     /// The last leader that this node knew, and its term.
     last_leader: Option<(NodeId, Term)>,
@@ -114,7 +115,7 @@ pub(crate) enum Given {
 
 impl GroupLog {
     /// Makes the journal of a node that has no data yet.
-    pub(crate) fn new(door: Arc<Door>) -> GroupLog {
+    pub(crate) fn new(door: Arc<Door>, now: Duration) -> GroupLog {
         GroupLog {
             door,
             reign: None,
@@ -132,6 +133,7 @@ impl GroupLog {
             leader: None,
             reigns: 0,
             ends: BTreeMap::new(),
+            began_at: now,
             deposed_at: None,
             last_leader: None,
             written_bytes: 0,
@@ -373,9 +375,15 @@ impl GroupLog {
         self.judge_safe();
     }
 
-    /// Whether a client that connects now may take this node for the leader that it was a moment ago.
-    pub(crate) fn may_be_taken_for_leader(&self, now: Duration) -> bool {
-        self.deposed_at.is_some_and(|at| now.saturating_sub(at) <= LATE_CLIENT_MAX)
+    /// Whether a client that connects now may take this node for the leader, if it [has led](Self::may_have_led): that
+    /// was a moment ago, or before a start that was.
+    pub(crate) fn has_just_begun_to_follow(&self, now: Duration) -> bool {
+        now.saturating_sub(self.deposed_at.unwrap_or(self.began_at)) <= LATE_CLIENT_MAX
+    }
+
+    /// Whether this node may have led its group, also before it was started.
+    pub(crate) fn may_have_led(&self) -> bool {
+        self.deposed_at.is_some() || self.door.may_have_led()
     }
 
     /// Whether the reign has ended, and the engine was too busy to follow the order that says so.

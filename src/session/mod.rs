@@ -293,7 +293,7 @@ pub struct Session {
     pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
     pub replica: Replica,
-    /// It came when this node had just ceased to lead its group.
+    /// It came when this node had just begun to follow its group, or had just started.
     pub(crate) is_late: bool,
     /// READONLY: in Cluster mode, a follower serves the client's reads.
     pub reads_on_follower: bool,

@@ -70,7 +70,7 @@ impl Following {
         door: Arc<Door>,
         node: Option<NodeThread>,
     ) -> Following {
-        let group = Keeper::Group(Box::new(GroupLog::new(door)));
+        let group = Keeper::Group(Box::new(GroupLog::new(door, engine.server.time.clock.steady())));
         engine.server.persistence.journal = Some(Journal::new(group, Lsn::NONE));
         engine.server.want_copies();
         engine.role_changed();

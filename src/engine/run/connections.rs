@@ -63,7 +63,7 @@ impl ServerState {
         let key = self.clients.sessions.open(peer, stranger, self.meters.stats.clock.raw());
         let of_all = self.restrictions_of_all();
         let group = self.persistence.journal.as_ref().and_then(Journal::member);
-        let is_late = group.is_some_and(|group| group.may_be_taken_for_leader(self.time.clock.steady()));
+        let is_late = group.is_some_and(|group| group.has_just_begun_to_follow(self.time.clock.steady()));
         if let Some(mut session) = self.clients.sessions.take(key) {
             session.is_late = is_late;
             session.restrict(of_all, true);

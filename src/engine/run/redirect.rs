@@ -12,6 +12,7 @@
 use crate::base::crc::key_slot;
 use crate::engine::state::{Entry, ServerState};
 use crate::persist::fences::CHANGE_REFUSED;
+use crate::persist::group::GroupLog;
 use crate::persist::journal::Journal;
 use crate::resp::request::Argv;
 use crate::session::{Restrictions, Session};
@@ -47,7 +48,10 @@ impl ServerState {
     #[cold]
     pub(in crate::engine) fn send_to_leader(&mut self, session: &mut Session, reply: &[u8]) {
         let is_refused = reply.strip_prefix(b"-").is_some_and(|error| error.starts_with(CHANGE_REFUSED.as_bytes()));
-        if is_refused && session.restrictions.contains(Restrictions::FOLLOWING) && !self.config.cluster_enabled {
+        let group = self.persistence.journal.as_ref().and_then(Journal::member);
+        let has_led =
+            session.restrictions.contains(Restrictions::FOLLOWING) && group.is_some_and(GroupLog::may_have_led);
+        if is_refused && has_led && !self.config.cluster_enabled {
             self.connections().close_soon(session);
         }
     }

@@ -421,6 +421,21 @@ fn a_client_that_comes_back_to_the_old_leader_is_disconnected_when_a_change_is_r
     assert!(!group.at(third).is_ending());
 }
 
+#[test]
+fn so_is_one_that_comes_back_to_a_leader_that_was_killed_and_started_again() {
+    let mut group = Group::new();
+    let old = group.until_led();
+    assert_eq!(group.line(old, "SET key 1").as_deref(), Some("+OK\\r\\n"));
+    group.stop(old);
+    let next = group.until_led();
+    group.start(old);
+    group.until_all_say("GET key", "$1\\r\\n1\\r\\n");
+    for number in group.others(next) {
+        assert!(group.line(number, "SET key 2").is_some_and(|reply| reply.starts_with("-READONLY")));
+        assert_eq!(group.at(number).is_ending(), number == old);
+    }
+}
+
 /// A snapshot of data that is being loaded would lack what is not loaded yet.
 #[test]
 fn a_scheduled_snapshot_waits_until_the_data_is_loaded() {
