@@ -77,13 +77,15 @@ impl Durable {
             && committed.index <= self.committed.max(self.snapshot.at.index)
     }
 
-    /// Returns the blocks behind the snapshot up to a unit, as a load reads them.
-    fn blocks_until(&self, lsn: Lsn) -> impl Iterator<Item = &Block> {
+    /// Returns the blocks behind the snapshot up to a unit, as a load reads them, and where each is.
+    fn blocks_until(&self, lsn: Lsn) -> impl Iterator<Item = (Position, &Block)> {
         let blocks = self.entries.iter().filter_map(|entry| match &entry.payload {
-            Payload::Block(block) => Some(block),
+            Payload::Block(block) => {
+                Some((Position { index: entry.index, term: entry.term, link: block.link() }, block))
+            }
             Payload::Start | Payload::Change(_) => None,
         });
-        blocks.take_while(move |block| block.link().lsn <= lsn)
+        blocks.take_while(move |(at, _)| at.link.lsn <= lsn)
     }
 }
 
@@ -223,14 +225,6 @@ impl Data {
     /// Returns the write that a unit belongs to.
     pub(super) fn written_by(effects: &[u8]) -> Option<u64> {
         effects.strip_prefix(&[TAKE])?.first_chunk().map(|id| u64::from_le_bytes(*id))
-    }
-
-    /// Loads a block, unless the snapshot has it.
-    fn load(&mut self, block: &Block) {
-        if block.link().lsn.get() > self.lsn {
-            block.units().for_each(|unit| self.apply(unit.lsn.get(), unit.effects));
-            self.link = block.link();
-        }
     }
 
     fn apply(&mut self, lsn: u64, effects: &[u8]) {
@@ -405,7 +399,12 @@ impl Engine {
             Order::Load(mark) => {
                 self.forget();
                 self.data = files.get(&mark.serial).cloned().unwrap_or_default();
-                disk.blocks_until(mark.at.link.lsn).for_each(|block| self.data.load(block));
+                for (at, block) in disk.blocks_until(mark.at.link.lsn) {
+                    // The snapshot may have it.
+                    if at.link.lsn.get() > self.data.lsn {
+                        self.add(node, at, block, judge);
+                    }
+                }
                 if self.data.link != mark.at.link {
                     // A newer snapshot has taken the place of the log. Whoever finds that out knows the order to load it.
                     let newer = self.orders.iter().position(|(_, order)| matches!(order, Order::Load(_)));
@@ -453,16 +452,21 @@ impl Engine {
     }
 
     fn apply(&mut self, node: NodeId, at: Position, block: &Block, judge: &mut Judge) {
-        judge.block_applied(node, at);
         if let Some(own) = self.unconfirmed.pop_front() {
             assert_eq!(own.link(), block.link(), "node {node} has executed another block than it committed");
         }
+        self.add(node, at, block, judge);
+        self.position = at;
+    }
+
+    /// Adds a committed block to the data.
+    fn add(&mut self, node: NodeId, at: Position, block: &Block, judge: &mut Judge) {
+        judge.block_applied(node, at);
         for unit in block.units() {
             self.data.apply(unit.lsn.get(), unit.effects);
             judge.unit_applied(node, unit.lsn.get(), unit.effects, &self.data);
         }
         self.data.link = block.link();
-        self.position = at;
     }
 
     /// Removes what has expired by this node's own clock: a bug.
