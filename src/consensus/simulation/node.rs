@@ -406,7 +406,8 @@ impl Engine {
                     }
                 }
                 if self.data.link != mark.at.link {
-                    // A newer snapshot has taken the place of the log. Whoever finds that out knows the order to load it.
+                    // A newer snapshot has taken the place of the log. Whoever finds that out knows the order that
+                    // loads it.
                     let newer = self.orders.iter().position(|(_, order)| matches!(order, Order::Load(_)));
                     self.orders.drain(..newer.expect("the data is not what its mark says"));
                     return self.follow_one(node, files, disk, judge, rng);
