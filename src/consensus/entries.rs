@@ -36,8 +36,8 @@ impl Kept {
 
 /// The log of a node, from some entry on.
 pub(super) struct Entries {
-    initial: HardState,
-    initial_members: ConfState,
+    /// What the crate reads when it starts.
+    initial: RaftState,
     /// The entry before the first one in memory.
     before: Position,
     /// The entries in memory, their bytes, and the bytes that they may take.
@@ -62,8 +62,10 @@ impl Entries {
         let mut older = Older::new(*covered.first().unwrap_or(&committed.at));
         covered.iter().for_each(|at| older.push(*at));
         Entries {
-            initial: HardState { commit: committed.at.index.0, ..HardState::default() },
-            initial_members: conf_state(&committed.members),
+            initial: RaftState {
+                hard_state: HardState { commit: committed.at.index.0, ..HardState::default() },
+                conf_state: conf_state(&committed.members),
+            },
             before: committed.at,
             kept: VecDeque::new(),
             kept_bytes: 0,
@@ -76,10 +78,10 @@ impl Entries {
         }
     }
 
-    /// Sets the ballot, which the crate reads when it starts.
+    /// Sets the ballot for the crate's start.
     pub(super) fn set_ballot(&mut self, ballot: Ballot) {
-        self.initial.term = ballot.term.0;
-        self.initial.vote = ballot.vote.map_or(0, NodeId::get);
+        self.initial.hard_state.term = ballot.term.0;
+        self.initial.hard_state.vote = ballot.vote.map_or(0, NodeId::get);
     }
 
     /// Appends entries of the crate, behind an end that may be cut off first. Every block must continue the chain.
@@ -244,7 +246,7 @@ fn position(kept: &Kept) -> Position {
 
 impl Storage for Entries {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        Ok(RaftState { hard_state: self.initial.clone(), conf_state: self.initial_members.clone() })
+        Ok(self.initial.clone())
     }
 
     fn entries(

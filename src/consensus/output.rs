@@ -94,7 +94,7 @@ pub(crate) enum ChangeRefusal {
 /// An instruction to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Load this data in place of all that is there.
+    /// Load the data as of this entry from the files, in place of all that is there.
     Load(Mark),
     /// Apply this block. If the engine has executed it itself, it is committed now.
     Apply { at: Position, block: Block },

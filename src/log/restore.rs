@@ -313,7 +313,7 @@ impl Restore {
 #[cfg(test)]
 impl Restore {
     /// Returns the effects of all remaining units, those of the snapshot first.
-    pub(super) fn effects(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
+    pub(crate) fn effects(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
         let mut units = Vec::new();
         while let Some(part) = self.next_part()? {
             match part {

@@ -17,7 +17,7 @@ use crate::consensus::output::{Order, Output, Refusal, Settings, StartError, Unw
 use crate::log::group_commit::State;
 use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
-use crate::log::replicated::mark::Mark;
+use crate::log::replicated::mark::{FOUNDING, Mark};
 use crate::log::replicated::members::Members;
 use crate::log::replicated::types::{Index, NodeId, Term};
 use crate::log::replicated::write::Recovered;
@@ -123,7 +123,7 @@ impl Turns {
         seed: u64,
     ) -> Result<Turns, StartError> {
         let Bounds { disk_stuck_after, memory_bytes, .. } = bounds;
-        if recovered.committed.at.index > Mark::first(Members::default()).at.index {
+        if recovered.committed.at.index > FOUNDING {
             door.set_may_have_led();
         }
         let covered = recovered.snapshot.at.index;

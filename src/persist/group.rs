@@ -57,8 +57,9 @@ pub(crate) struct GroupLog {
     /// The reigns of this node since its start that have begun, and why they have ended.
     reigns: u64,
     ends: BTreeMap<Why, u64>,
-    /// When the engine began, and when this node's last reign since then has ended, by the steady clock.
+    /// When the engine began, by the steady clock.
     began_at: Duration,
+    /// When this node's last reign since then has ended.
     deposed_at: Option<Duration>,
     /// The last leader that this node knew, and its term.
     last_leader: Option<(NodeId, Term)>,

@@ -13,10 +13,13 @@ pub(crate) struct Mark {
     pub(crate) serial: u64,
 }
 
+/// The entry in whose place a group starts. A node that knows of no later one is new.
+pub(crate) const FOUNDING: Index = Index(1);
+
 impl Mark {
     /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
     /// node without anything gets the members with a snapshot.
     pub(crate) fn first(members: Members) -> Mark {
-        Mark { at: Position { index: Index(1), term: Term(1), link: Link::default() }, members, serial: 0 }
+        Mark { at: Position { index: FOUNDING, term: Term(1), link: Link::default() }, members, serial: 0 }
     }
 }

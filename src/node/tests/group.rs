@@ -22,26 +22,12 @@ use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::mark::Mark;
 use crate::log::replicated::members::{Home, MemberChange, Members};
 use crate::log::replicated::types::{Link, Position, Term};
-use crate::log::restore::{Part, Restore};
+use crate::log::restore::Restore;
 use crate::log::snapshot::writer::{Begin, Sizes, SnapshotWriter};
 use crate::node::door::{Answer, Call, Door, News};
 use crate::node::error::NodeError;
 use crate::node::loopback::{self, Hosts};
 use crate::node::thread::NodeThread;
-
-/// Reads the units up to `until` from the files.
-fn read_units(directory: &Arc<Directory>, until: Lsn) -> Result<Vec<Vec<u8>>, LogError> {
-    let mut units = Vec::new();
-    let mut restore = Restore::open_until(Arc::clone(directory), until)?;
-    while let Some(part) = restore.next_part()? {
-        match part {
-            Part::Checked => {}
-            Part::Snapshot(reader) => units.extend(reader.units().map(|unit| unit.effects.to_vec())),
-            Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
-        }
-    }
-    Ok(units)
-}
 
 /// Executes blocks of one unit while it leads, and applies what is committed.
 struct Engine {
@@ -66,7 +52,11 @@ impl Engine {
     /// Begins with the data as of an entry, or without any if a newer snapshot has just taken the place of the files,
     /// which is loaded next.
     fn load(directory: Arc<Directory>, mark: &Mark) -> Engine {
-        let units = read_units(&directory, mark.at.link.lsn).unwrap_or_default();
+        let restored = Restore::open_until(Arc::clone(&directory), mark.at.link.lsn);
+        let units = match restored.and_then(|mut restore| restore.effects()) {
+            Err(LogError::Missing { .. }) => Vec::new(),
+            restored => restored.unwrap_or_else(|error| panic!("{error}")),
+        };
         Engine {
             directory,
             units,

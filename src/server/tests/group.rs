@@ -422,7 +422,7 @@ fn a_client_that_comes_back_to_the_old_leader_is_disconnected_when_a_change_is_r
 }
 
 #[test]
-fn so_is_one_that_comes_back_to_a_leader_that_was_killed_and_started_again() {
+fn so_is_one_that_comes_back_to_a_leader_that_was_started_again() {
     let mut group = Group::new();
     let old = group.until_led();
     assert_eq!(group.line(old, "SET key 1").as_deref(), Some("+OK\\r\\n"));
