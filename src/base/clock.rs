@@ -16,9 +16,8 @@ pub struct Clock(Source);
 enum Source {
     #[default]
     System,
-    /// The system, but its wall clock never goes back.
-    Node(Arc<Floor>),
     Manual(Arc<Manual>),
+    Node(Arc<Node>),
 }
 
 /// The two times of a manual clock.
@@ -26,8 +25,13 @@ enum Source {
 struct Manual {
     wall_us: AtomicI64,
     steady_us: AtomicI64,
-    /// There if the wall clock shall not go back.
-    floor: Option<Floor>,
+}
+
+/// A clock whose wall time never goes back, whatever its source does.
+#[derive(Debug)]
+struct Node {
+    source: Clock,
+    floor: Floor,
 }
 
 /// The earliest time that a wall clock may show: it begins at what was shown last, and rises at half the speed of the
@@ -59,6 +63,19 @@ impl Floor {
     }
 }
 
+// Out of line, so that a clock without a floor stays small enough to be read in line.
+impl Node {
+    #[inline(never)]
+    fn now_us(&self) -> i64 {
+        self.floor.show(self.source.now_us(), self.source.steady_us())
+    }
+
+    #[inline(never)]
+    fn manual_source(&self) -> Option<&Manual> {
+        self.source.manual_source()
+    }
+}
+
 /// The origin of the system's steady clock.
 static STEADY_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -73,7 +90,11 @@ impl Clock {
     /// ahead would go back, and leases that it then grants would end early on the next leader, which keeps to the later
     /// time of earlier changes. While its source is behind, the clock goes at half speed.
     pub fn of_node() -> Clock {
-        Clock(Source::Node(Arc::new(Floor::none())))
+        Clock::system().with_floor()
+    }
+
+    fn with_floor(self) -> Clock {
+        Clock(Source::Node(Arc::new(Node { source: self, floor: Floor::none() })))
     }
 
     /// Lets the wall clock of a node show no time before this one from here on, in Unix ms. Other clocks are not
@@ -86,9 +107,17 @@ impl Clock {
 
     fn floor(&self) -> Option<&Floor> {
         match &self.0 {
+            Source::System | Source::Manual(_) => None,
+            Source::Node(node) => Some(&node.floor),
+        }
+    }
+
+    #[inline]
+    fn manual_source(&self) -> Option<&Manual> {
+        match &self.0 {
             Source::System => None,
-            Source::Node(floor) => Some(floor),
-            Source::Manual(manual) => manual.floor.as_ref(),
+            Source::Manual(manual) => Some(manual),
+            Source::Node(node) => node.manual_source(),
         }
     }
 
@@ -103,19 +132,17 @@ impl Clock {
     /// Makes a clock that stands at `now_ms` until a test moves it.
     pub fn manual(now_ms: i64) -> Clock {
         let wall_us = AtomicI64::new(now_ms.saturating_mul(1_000));
-        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us: AtomicI64::new(0), floor: None })))
+        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us: AtomicI64::new(0) })))
     }
 
     /// Makes a manual clock of a node.
     pub fn manual_of_node(now_ms: i64) -> Clock {
-        let wall_us = AtomicI64::new(now_ms.saturating_mul(1_000));
-        let floor = Some(Floor::none());
-        Clock(Source::Manual(Arc::new(Manual { wall_us, steady_us: AtomicI64::new(0), floor })))
+        Clock::manual(now_ms).with_floor()
     }
 
     /// Whether this is a manual clock.
     pub fn is_manual(&self) -> bool {
-        matches!(self.0, Source::Manual(_))
+        self.manual_source().is_some()
     }
 
     /// Returns milliseconds since 1970, UTC.
@@ -129,20 +156,17 @@ impl Clock {
     pub fn now_us(&self) -> i64 {
         match &self.0 {
             Source::System => now_us(),
-            Source::Node(floor) => floor.show(now_us(), self.steady_us()),
-            Source::Manual(manual) => {
-                let wall_us = manual.wall_us.load(Ordering::Relaxed);
-                manual.floor.as_ref().map_or(wall_us, |floor| floor.show(wall_us, self.steady_us()))
-            }
+            Source::Manual(manual) => manual.wall_us.load(Ordering::Relaxed),
+            Source::Node(node) => node.now_us(),
         }
     }
 
     /// Returns the time since a fixed moment, by a clock that setting the wall clock does not affect.
     #[inline]
     pub fn steady(&self) -> Duration {
-        match &self.0 {
-            Source::System | Source::Node(_) => STEADY_ORIGIN.elapsed(),
-            Source::Manual(manual) => Duration::from_micros(manual.steady_us.load(Ordering::Relaxed).max(0) as u64),
+        match self.manual_source() {
+            None => STEADY_ORIGIN.elapsed(),
+            Some(manual) => Duration::from_micros(manual.steady_us.load(Ordering::Relaxed).max(0) as u64),
         }
     }
 
@@ -154,9 +178,9 @@ impl Clock {
 
     #[inline]
     fn steady_us(&self) -> i64 {
-        match &self.0 {
-            Source::System | Source::Node(_) => STEADY_ORIGIN.elapsed().as_micros() as i64,
-            Source::Manual(manual) => manual.steady_us.load(Ordering::Relaxed),
+        match self.manual_source() {
+            None => STEADY_ORIGIN.elapsed().as_micros() as i64,
+            Some(manual) => manual.steady_us.load(Ordering::Relaxed),
         }
     }
 
@@ -173,7 +197,7 @@ impl Clock {
 
     /// Moves a manual clock forward by `us` microseconds.
     pub fn advance_us(&self, us: i64) {
-        if let Source::Manual(manual) = &self.0 {
+        if let Some(manual) = self.manual_source() {
             manual.steady_us.fetch_add(us, Ordering::Relaxed);
             manual.wall_us.fetch_add(us, Ordering::Relaxed);
         }
@@ -181,7 +205,7 @@ impl Clock {
 
     /// Sets the wall time of a manual clock forward by `ms`, or back, as an administrator does: no time passes.
     pub fn set_wall_by_ms(&self, ms: i64) {
-        if let Source::Manual(manual) = &self.0 {
+        if let Some(manual) = self.manual_source() {
             manual.wall_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
         }
     }

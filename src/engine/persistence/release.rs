@@ -218,9 +218,9 @@ impl ServerState {
     /// session ends.
     #[inline]
     pub(in crate::engine) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        let of_all = self.restrictions_of_all() & Restrictions::SET_BY_OTHERS;
-        if session.restrictions & Restrictions::SET_BY_OTHERS != of_all || self.persistence.has_failed() {
-            session.catch_up_slowly(&self.persistence, of_all, had_failed, out);
+        let by_others = self.restrictions_set_by_others();
+        if session.restrictions & Restrictions::SET_BY_OTHERS != by_others || self.persistence.has_failed() {
+            session.catch_up_slowly(&self.persistence, by_others, had_failed, out);
         }
     }
 
@@ -294,9 +294,15 @@ impl Session {
 impl Session {
     #[cold]
     #[inline(never)]
-    fn catch_up_slowly(&mut self, persistence: &Persistence, of_all: Restrictions, had_failed: bool, out: &mut Reply) {
+    fn catch_up_slowly(
+        &mut self,
+        persistence: &Persistence,
+        by_others: Restrictions,
+        had_failed: bool,
+        out: &mut Reply,
+    ) {
         self.restrict(Restrictions::SET_BY_OTHERS, false);
-        self.restrict(of_all, true);
+        self.restrict(by_others, true);
         if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
             out.truncate(0);
             self.close_at_once();

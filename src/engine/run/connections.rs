@@ -77,15 +77,23 @@ impl ServerState {
     /// The restrictions of every session that serves data, which follow from the state of the server.
     #[inline]
     pub fn restrictions_of_all(&self) -> Restrictions {
-        let mut of_all = Restrictions::default();
+        let mut of_all = self.restrictions_set_by_others();
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
-        of_all.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
         of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
-        of_all.set(Restrictions::PAUSED, self.clients.pause.is_on());
-        of_all.set(Restrictions::OBSERVED, self.audience.is_observed());
         of_all.set(Restrictions::FEW_FOLLOWERS, self.persistence.is_short_of_followers(&self.config));
         of_all.set(Restrictions::FOLLOWING, self.persistence.journal.as_ref().is_some_and(Journal::is_follower));
         of_all
+    }
+
+    /// The restrictions of every session that may begin or end while a session is out of the registry: by the disk, or
+    /// by the clients that are served during a busy script.
+    #[inline]
+    pub(in crate::engine) fn restrictions_set_by_others(&self) -> Restrictions {
+        let mut by_others = Restrictions::default();
+        by_others.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
+        by_others.set(Restrictions::PAUSED, self.clients.pause.is_on());
+        by_others.set(Restrictions::OBSERVED, self.audience.is_observed());
+        by_others
     }
 
     /// Sets how far the data has been loaded; `None` when all of it is there.
