@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::log::limits::LOG_SEGMENT_BYTES;
 use crate::log::replicated::members::MEMBERS_MAX;
 
 /// The unit of time of elections. A tick follows the one before by at least this long, and missed ticks are dropped: a
@@ -23,8 +22,9 @@ pub(crate) const VOTING_PAUSE: Duration = Duration::from_millis(150);
 /// speeds: up to 14 % apart.
 pub(crate) const LEASE: Duration = Duration::from_millis(120);
 
-/// Bytes of entries in one message to a follower; a single entry may be larger.
-pub(super) const MESSAGE_BYTES: u64 = 1024 * 1024;
+/// Bytes of entries in one message to a follower; a single entry may be larger. With all messages in flight it is what
+/// leader and follower hold of a log that is sent: enough for 10 GB/s over a way of a millisecond.
+pub(super) const MESSAGE_BYTES: u64 = 256 * 1024;
 
 /// Bytes that an entry counts beside its data when the size of a message is bounded.
 pub(super) const BYTES_PER_ENTRY: usize = 24;
@@ -32,9 +32,9 @@ pub(super) const BYTES_PER_ENTRY: usize = 24;
 /// Messages with entries on their way to one follower.
 pub(super) const MESSAGES_IN_FLIGHT: usize = 64;
 
-/// Bytes of entries that a node keeps in memory for followers, unless its settings say otherwise. It is the length of a
-/// segment, and some hundred messages: a follower that lags further behind is served from the files.
-pub(crate) const MEMORY_BYTES: u64 = LOG_SEGMENT_BYTES;
+/// Bytes of entries that a node keeps in memory for followers, unless its settings say otherwise. It is some hundred
+/// messages: a follower that lags further behind is served from the files.
+pub(crate) const MEMORY_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Fetches of older entries that are not answered: one for each follower. Each has the bytes of one message.
 pub(super) const FETCHES_MAX: usize = MEMBERS_MAX;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::base::limits::SCRATCH_KEEP_BYTES;
 
-/// Bytes of a segment of the journal: the size of one prefilled file, and the steps in which a cut frees space.
-pub const LOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of a segment of the journal: the size of one prefilled file, the steps in which a cut frees space, and what a
+/// reader of the journal holds in memory.
+pub const LOG_SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Bytes of the segment that a start begins with. It is small because it is filled with zeros before the first client
 /// is served.

@@ -25,7 +25,7 @@ use crate::log::snapshot::arriving::ArrivingSnapshot;
 
 /// Bytes of blocks that the engine may be behind before no more are taken from the leader. They stay in memory, which
 /// holds as many entries anyway: the disk of a node that catches up may be faster than its engine.
-const GIVEN_MAX_BYTES: usize = 64 * 1024 * 1024;
+const GIVEN_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// How long a leader that ends waits for another node to take over: it may lack a little of the log.
 const HAND_OVER_MAX: Duration = Duration::from_millis(500);
