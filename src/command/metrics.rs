@@ -15,6 +15,7 @@ use crate::keyspace::effect::{Family, Turn};
 use crate::meters::coordination_stats::Counts;
 use crate::persist::group_admin::{NodeRow, Reach, Role};
 use crate::persist::journal::Journal;
+use crate::session::registry::Readiness;
 
 /// The meaning of a figure's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,8 +222,9 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     single(text, "redis_up", Kind::Gauge, "Whether the server responds.", 1);
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script is blocking the server.", 0);
-    let ready = u8::from(server.persistence.loading.is_none() && !server.persistence.is_unlogged(&server.config));
-    single(text, "tidegate_ready", Kind::Gauge, "Whether the data is loaded and writes are accepted.", ready);
+    let ready = u8::from(matches!(server.readiness(), Readiness::Ready | Readiness::Following));
+    let help = "Whether the data is loaded, and writes are accepted or those of the leader are followed.";
+    single(text, "tidegate_ready", Kind::Gauge, help, ready);
     if let Some(log) = server.persistence.local_log() {
         let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);

@@ -242,8 +242,10 @@ parameters! {
         tls_auto_reload_interval_s: u32 = "tls-auto-reload-interval", AnyTime, int(0, INT_MAX), "0";
     }
     "Metrics" {
-        /// TCP port for metrics over HTTP (`/metrics`, `/health`, `/ready`); 0 for none. This port asks for no
-        /// password.
+        /// TCP port for metrics over HTTP (`/metrics`) and for the checks of service managers and load balancers:
+        /// `/health` succeeds while the process lives, `/ready` once the data is loaded and while no script holds the
+        /// server, `/leader` if it also takes changes, so not on the followers of a group. 0 for none. This port asks
+        /// for no password.
         metrics_port: u16 = "metrics-port", AtStart, int(0, 65_535), "0";
         /// Addresses of `metrics-port`, in the form of `bind`.
         metrics_bind: Vec<String> = "metrics-bind", AtStart, Addresses, "127.0.0.1 -::1";

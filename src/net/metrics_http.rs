@@ -1,7 +1,7 @@
 //! Metrics over HTTP for Prometheus, and liveness and readiness checks for service managers.
 //!
 //! A dedicated thread accepts connections and gives each a short-lived thread, past tokio: liveness checks must succeed
-//! while a script holds the engine. That thread answers `/health` itself, `/ready` from the engine's last report, and
+//! while a script holds the engine. That thread answers `/health` itself, `/ready` and `/leader` from the engine's last report, and
 //! `/metrics` by asking the engine through [`Questions`], for which it has [some time](METRICS_ENGINE_PATIENCE). The
 //! number of connections, the bytes of a request and its time are bounded; each connection carries one request.
 
@@ -187,19 +187,30 @@ impl Site {
             Err(status) => (status, format!("{status}\n")),
             Ok("/health") => ("200 OK", text("the server lives\n")),
             Ok("/ready") => match self.registry.readiness() {
-                Readiness::Ready => ("200 OK", text("ready\n")),
-                Readiness::Loading => ("503 Service Unavailable", text("the data is being loaded\n")),
-                Readiness::Unlogged => ("503 Service Unavailable", text("changes can't be saved\n")),
-                Readiness::Busy => ("503 Service Unavailable", text("a command or script holds the server\n")),
+                Readiness::Following => ("200 OK", text("ready: it follows the leader of its group\n")),
+                readiness => told(readiness),
             },
+            Ok("/leader") => told(self.registry.readiness()),
             Ok("/metrics") if !may_ask => ("503 Service Unavailable", text("too many ask at once\n")),
             Ok("/metrics") => match self.questions.ask(METRICS_ENGINE_PATIENCE) {
                 Some(metrics) => ("200 OK", metrics),
                 None => ("503 Service Unavailable", text(BUSY)),
             },
-            Ok(_) => ("404 Not Found", text("there are /metrics, /health and /ready\n")),
+            Ok(_) => ("404 Not Found", text("there are /metrics, /health, /ready and /leader\n")),
         }
     }
+}
+
+/// Tells whether a server takes changes.
+fn told(readiness: Readiness) -> Response {
+    let (status, text) = match readiness {
+        Readiness::Ready => ("200 OK", "ready\n"),
+        Readiness::Following => ("503 Service Unavailable", "another node leads the group\n"),
+        Readiness::Loading => ("503 Service Unavailable", "the data is being loaded\n"),
+        Readiness::Unlogged => ("503 Service Unavailable", "changes can't be saved\n"),
+        Readiness::Busy => ("503 Service Unavailable", "a command or script holds the server\n"),
+    };
+    (status, text.to_owned())
 }
 
 /// Sends a whole response. A client that takes too long, however steadily, is cut off: it holds one of few places.

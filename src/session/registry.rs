@@ -32,6 +32,8 @@ pub enum Readiness {
     Loading,
     /// Changes can't be saved and are refused.
     Unlogged,
+    /// It follows the leader of its group, and serves reads to those who ask for that.
+    Following,
     /// Everything is served.
     Ready,
     /// A command or script holds it: other clients get -BUSY or wait.
@@ -100,6 +102,7 @@ impl Registry {
         match self.readiness.load(Ordering::Relaxed) {
             0 => Readiness::Loading,
             1 => Readiness::Unlogged,
+            2 => Readiness::Following,
             _ => Readiness::Ready,
         }
     }

@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Program, Raw, launch_command};
+use crate::metrics;
 use crate::slow_disk::environment;
 
 /// How long anything may take on a busy machine.
@@ -20,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Ports that no server on all addresses is likely to have.
 pub(crate) const PORT: u16 = 16_377;
 pub(crate) const NODE_PORT: u16 = 26_377;
+const METRICS_PORT: u16 = 19_377;
 
 /// The highest number of a node here.
 const NODES_MAX: u32 = 5;
@@ -80,6 +82,7 @@ impl Group {
             .args(["--node-id", &number.to_string(), "--nodes", &nodes.join(" "), "--node-secret-file"])
             .arg(self.folder.path().join("secret"))
             .args(["--node-announce", &address(&number)])
+            .args(["--metrics-bind", &self.hosts[number - 1], "--metrics-port", &METRICS_PORT.to_string()])
             .args(&self.flags)
             .envs(if self.has_slow_disks { environment(&self.switch(number)) } else { Vec::new() })
             .arg("--dir")
@@ -107,6 +110,12 @@ impl Group {
     /// Returns the host of a node.
     pub(crate) fn host(&self, number: usize) -> &str {
         &self.hosts[number - 1]
+    }
+
+    /// Gets a path of the metrics port of a node. Returns the status; `None` before the node listens.
+    fn get(&self, number: usize, path: &str) -> Option<u16> {
+        let address = format!("{}:{METRICS_PORT}", self.host(number)).parse().expect("an address");
+        TcpStream::connect(address).ok().map(|_| metrics::get(address, path).0)
     }
 
     fn connect(&self, number: usize) -> Option<Client> {
@@ -245,6 +254,24 @@ fn each_node_makes_a_snapshot_when_its_log_has_grown() {
     while !(1..=3).all(|number| has_own_snapshot(&group.dir(number))) {
         assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
         sleep(Duration::from_millis(20));
+    }
+}
+
+/// A service manager must see that a follower does well, and a load balancer which node takes changes.
+#[test]
+fn followers_are_ready_and_one_node_leads() {
+    let mut group = Group::new();
+    let mut leader = group.increment().0;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let expected = |number: usize| (Some(200), Some(if number == leader { 200 } else { 503 }));
+        while !(1..=3).all(|number| (group.get(number, "/ready"), group.get(number, "/leader")) == expected(number)) {
+            assert!(begin.elapsed() < PATIENCE, "{}", group.logs());
+            sleep(Duration::from_millis(20));
+        }
+        group.end(leader, libc::SIGTERM);
+        let old = std::mem::replace(&mut leader, group.increment().0);
+        group.start(old);
     }
 }
 

@@ -34,7 +34,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 /// Returns the status and the text of a path.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let answer = exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
     let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
@@ -388,6 +388,7 @@ fn malformed_requests_get_an_error_status() {
     let (_server, address) = start(&[]);
     assert_eq!(get(address, "/health").0, 200);
     until(|| get(address, "/ready").0 == 200, "the server is ready");
+    assert_eq!(get(address, "/leader").0, 200, "a single server leads itself");
     assert_eq!(get(address, "/nosuch").0, 404);
     for (request, status) in [
         (&b"POST /metrics HTTP/1.1\r\n\r\n"[..], "HTTP/1.1 405 "),

@@ -7,15 +7,24 @@ use crate::engine::limits::READY_PATIENCE_MS;
 use crate::engine::state::{Engine, ServerState};
 use crate::session::registry::Readiness;
 
+impl ServerState {
+    /// Returns what it can serve to clients whom no command keeps waiting.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let journal = self.persistence.journal.as_ref();
+        match () {
+            () if self.persistence.loading.is_some() => Readiness::Loading,
+            () if journal.is_some_and(|journal| journal.is_good() && journal.is_follower()) => Readiness::Following,
+            () if self.persistence.is_unlogged(&self.config) => Readiness::Unlogged,
+            () => Readiness::Ready,
+        }
+    }
+}
+
 impl Engine {
     /// Does the periodic work, `hz` times a second: reclaims memory, updates statistics, closes idle clients. Returns
     /// whether there is more to reclaim than one slice handles.
     pub fn tick(&mut self) -> bool {
-        let readiness = match () {
-            () if self.server.persistence.loading.is_some() => Readiness::Loading,
-            () if self.server.persistence.is_unlogged(&self.server.config) => Readiness::Unlogged,
-            () => Readiness::Ready,
-        };
+        let readiness = self.server.readiness();
         // A script keeps other clients waiting even if the threshold calls none busy.
         let busy_after_ms = match self.server.config.busy_reply_threshold_ms {
             ..=0 => READY_PATIENCE_MS,
