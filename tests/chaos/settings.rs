@@ -7,8 +7,8 @@ use tidegate::config::PARAMETERS;
 use super::dice::Dice;
 use super::wire::{Args, words};
 
-/// Parameters that are never set.
-const LEFT_ALONE: [(&str, &str); 9] = [
+/// Parameters that are never set, under whichever name.
+const LEFT_ALONE: [(&str, &str); 10] = [
     ("port", "nobody would find the server again"),
     ("bind", "as above"),
     ("tls-port", "as above"),
@@ -17,14 +17,14 @@ const LEFT_ALONE: [(&str, &str); 9] = [
     ("maxclients", "the keepers and the watchdog must get in; --server-args sets it for a whole run"),
     ("loglevel", "a log of everything fills the disk"),
     ("script-rollback", "the keepers rely on it: a transfer that is killed must be undone"),
+    ("min-replicas-to-write", "a single server has no replicas, and would refuse all changes"),
     ("dir", "files would appear elsewhere, if the server allowed it"),
 ];
 
-/// Parameters whose valid values are limited to these, and why.
-const BOUNDED: [(&str, &[&str], &str); 16] = [
+/// Parameters whose valid values are limited to these under whichever name, and why.
+const BOUNDED: [(&str, &[&str], &str); 14] = [
     ("acllog-max-len", &["0", "10", "128"], "long logs take the machine's memory"),
     ("busy-reply-threshold", &["1", "20", "100"], "0 and large numbers let a script hold all others up"),
-    ("lua-time-limit", &["1", "20", "100"], "the same by its old name"),
     ("script-time-limit", &["50", "300", "1000"], "0 and large numbers let scripts run for ever"),
     ("script-debug-timeout", &["1", "2"], "a debugger holds all others up"),
     ("script-memory-limit", &["100kb", "1mb", "64mb"], "no limit lets a script take the machine's memory"),
@@ -38,7 +38,6 @@ const BOUNDED: [(&str, &[&str], &str); 16] = [
     ),
     ("script-cache-max-bytes", &["0", "1kb", "1mb"], "as above"),
     ("slowlog-max-len", &["0", "10", "128"], "long logs take the machine's memory"),
-    ("commandlog-slow-execution-max-len", &["0", "10", "128"], "the same by its other name"),
     ("commandlog-large-request-max-len", &["0", "10", "128"], "as above"),
     ("commandlog-large-reply-max-len", &["0", "10", "128"], "as above"),
     ("timeout", &["0", "100"], "clients that wait for long are the subject"),
@@ -53,8 +52,9 @@ pub(crate) fn change(without: &[String], dice: &mut Dice) -> Args {
     for _ in 0..1 + dice.below(3) / 2 {
         let parameter = dice.pick(PARAMETERS);
         let name = if dice.once_in(4) { parameter.alias.unwrap_or(parameter.name) } else { parameter.name };
-        let is_left_alone = LEFT_ALONE.iter().any(|(left, _)| *left == name) || without.iter().any(|left| left == name);
-        let value = match BOUNDED.iter().find(|(bounded, ..)| *bounded == name) {
+        let is_it = |listed: &str| listed == parameter.name || Some(listed) == parameter.alias;
+        let is_left_alone = LEFT_ALONE.iter().any(|(left, _)| is_it(left)) || without.iter().any(|left| is_it(left));
+        let value = match BOUNDED.iter().find(|(bounded, ..)| is_it(bounded)) {
             _ if is_left_alone => continue,
             _ if dice.once_in(4) => (*dice.pick(&GARBAGE)).to_owned(),
             Some((_, values, _)) => (*dice.pick(values)).to_owned(),
