@@ -1,9 +1,10 @@
 //! Metrics over HTTP for Prometheus, and liveness and readiness checks for service managers.
 //!
 //! A dedicated thread accepts connections and gives each a short-lived thread, past tokio: liveness checks must succeed
-//! while a script holds the engine. That thread answers `/health` itself, `/ready` and `/leader` from the engine's last report, and
-//! `/metrics` by asking the engine through [`Questions`], for which it has [some time](METRICS_ENGINE_PATIENCE). The
-//! number of connections, the bytes of a request and its time are bounded; each connection carries one request.
+//! while a script holds the engine. That thread answers `/health` itself, `/ready` and `/leader` from the engine's last
+//! report, and `/metrics` by asking the engine through [`Questions`], for which it has
+//! [some time](METRICS_ENGINE_PATIENCE). The number of connections, the bytes of a request and its time are bounded;
+//! each connection carries one request.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
