@@ -1,15 +1,17 @@
-// Judges the Helm chart without a cluster: `go run . ../tidegate`.
+// Judges the Helm chart without a cluster, and the compose file without an engine: `go run . FOLDER`, where FOLDER is that of
+// the packaging.
 //
 // Helm's own engine renders the chart with several sets of values. Each document must then be one that Kubernetes takes:
 // its fields are read strictly into the types of k8s.io/api. References between documents must lead somewhere.
 //
-// `go run . ../tidegate args NODE` prints the arguments that the server gets in pod NODE of a group of three, one a line,
+// `go run . FOLDER args NODE` prints the arguments that the server gets in pod NODE of a group of three, one a line,
 // for a test that starts servers with them.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -62,18 +64,27 @@ priorityClassName: high
 }
 
 func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: go run . FOLDER [args NODE]")
+		os.Exit(2)
+	}
+	chart := filepath.Join(os.Args[1], "helm", "tidegate")
 	if len(os.Args) == 4 && os.Args[2] == "args" {
-		printArgs(os.Args[1], os.Args[3])
+		printArgs(chart, os.Args[3])
 		return
 	}
 	faults := 0
 	for _, values := range cases {
-		if err := judge(os.Args[1], values); err != nil {
+		if err := judge(chart, values); err != nil {
 			fmt.Printf("%s: %v\n", values.name, err)
 			faults++
 		}
 	}
-	fmt.Printf("chart: %d sets of values, %d faults\n", len(cases), faults)
+	if err := judgeCompose(filepath.Join(os.Args[1], "compose.yaml")); err != nil {
+		fmt.Printf("compose.yaml: %v\n", err)
+		faults++
+	}
+	fmt.Printf("chart with %d sets of values, compose.yaml: %d faults\n", len(cases), faults)
 	if faults > 0 {
 		os.Exit(1)
 	}
