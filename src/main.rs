@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::base::limits::PANIC_REPORT_MAX_S;
 use tidegate::base::os::logging;
@@ -80,6 +81,7 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
             process::end_with_the_reader();
             show_scripts(matches)
         }
+        Some(("generate", matches)) => generate(matches),
         _ => Ok(()),
     })
 }
@@ -100,7 +102,7 @@ fn end(done: Result<(), Box<dyn Error>>) -> ExitCode {
 }
 
 fn command_line() -> Command {
-    with_helpers(config::command())
+    with_helpers(config::command()).subcommand(generate_command())
 }
 
 /// Adds the helpers as subcommands to the command line of a server.
@@ -268,6 +270,31 @@ fn node_command() -> Command {
              To replace a node that is lost: start another one with a new number and the nodes of the group in its \
              `nodes`, add it, and remove the old one.",
         )
+}
+
+/// Hidden, because only those who build packages call it.
+fn generate_command() -> Command {
+    let folder = Arg::new("DIR").required(true).value_parser(value_parser!(PathBuf)).help("A folder that exists");
+    Command::new("generate")
+        .about("Write the files that a package installs beside the program")
+        .hide(true)
+        .subcommand_required(true)
+        .subcommand(Command::new("man").about("Write the manual pages").arg(folder.clone()))
+        .subcommand(Command::new("completions").about("Write completions for bash, fish and zsh").arg(folder))
+}
+
+/// Writes files about the command line that users see, without this helper.
+fn generate(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let Some((kind, matches)) = matches.subcommand() else { return Ok(()) };
+    let folder = matches.get_one::<PathBuf>("DIR").cloned().unwrap_or_default();
+    let mut shown = with_helpers(config::command());
+    if kind == "man" {
+        return Ok(clap_mangen::generate_to(shown, folder)?);
+    }
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut shown, "tidegate", &folder)?;
+    }
+    Ok(())
 }
 
 fn manage_nodes(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

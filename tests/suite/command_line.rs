@@ -66,3 +66,26 @@ fn the_short_help_of_a_subcommand_omits_tls_options() {
     }
     assert!(said(&["ping", "--help"]).0.contains("--cacert <FILE>"), "its -h is the host");
 }
+
+#[test]
+fn packages_get_a_manual_and_completions_with_every_parameter() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_str().expect("plain text");
+    for kind in ["man", "completions"] {
+        assert_eq!(said(&["generate", kind, path]), (String::new(), String::new()));
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    // A manual writes hyphens as `\-`.
+    let manual = read("tidegate.1").replace("\\-", "-");
+    let completions = ["tidegate.bash", "tidegate.fish", "_tidegate"].map(read);
+    for parameter in tidegate::config::PARAMETERS {
+        assert!(manual.contains(&format!("--{}\\fR", parameter.name)), "{}", parameter.name);
+        assert!(completions.iter().all(|text| text.contains(parameter.name)), "{}", parameter.name);
+    }
+    for name in SUBCOMMANDS {
+        assert!(read(&format!("tidegate-{name}.1")).starts_with(".ie"), "{name}");
+    }
+    assert!(!manual.contains("generate") && !completions[0].contains("generate"), "only for packages");
+    let missing = folder.path().join("missing");
+    assert!(said(&["generate", "man", missing.to_str().expect("plain text")]).1.contains("No such file"));
+}
