@@ -422,8 +422,8 @@ fn announce(places: &[String], data: &str) {
         std::process::id(),
         places.join(", "),
     );
-    // Test containers and similar tools wait for these words.
-    tracing::info!("Ready to accept connections");
+    // Test libraries wait for these words, some of them with the star that Redis' log has before each message.
+    tracing::info!("* Ready to accept connections");
 }
 
 /// Makes room for `maxclients` sockets. Where the system allows fewer, `maxclients` is lowered: further clients are

@@ -89,3 +89,10 @@ fn packages_get_a_manual_and_completions_with_every_parameter() {
     let missing = folder.path().join("missing");
     assert!(said(&["generate", "man", missing.to_str().expect("plain text")]).1.contains("No such file"));
 }
+
+#[test]
+fn a_container_may_be_started_by_the_name_of_redis() {
+    assert_eq!(said(&["redis-server", "--version"]), said(&["--version"]));
+    let (_, error) = said(&["redis-server", "./redis.conf"]);
+    assert_eq!(error, "can't open config file './redis.conf': No such file or directory\n");
+}

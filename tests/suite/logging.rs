@@ -147,7 +147,7 @@ fn an_unread_log_reports_the_number_of_missing_lines() {
         format!("lines before this one are missing, because the log could not be written fast enough lines={lost}");
     assert!(log.contains(&told), "{told}");
     let at = |words: &str| log.find(words).unwrap_or_else(|| panic!("{words}"));
-    assert!(at("Ready to accept connections") < at("bye bye..."));
+    assert!(at("* Ready to accept connections") < at("bye bye..."));
 }
 
 #[test]
