@@ -291,7 +291,9 @@ fn generate_command() -> Command {
 fn generate(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let Some((kind, matches)) = matches.subcommand() else { return Ok(()) };
     let folder = matches.get_one::<PathBuf>("DIR").cloned().unwrap_or_default();
-    let mut shown = with_helpers(config::command());
+    // Without this, a manual begins with a page of flags.
+    let usage = "tidegate [OPTIONS] [FILE]\ntidegate <COMMAND>";
+    let mut shown = with_helpers(config::command()).override_usage(usage);
     if kind == "man" {
         return Ok(clap_mangen::generate_to(shown, folder)?);
     }
