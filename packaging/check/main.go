@@ -194,9 +194,28 @@ func empty(kind string) any {
 func references(documents map[string]any) error {
 	set := documents["StatefulSet tidegate"].(*appsv1.StatefulSet)
 	pod := set.Spec.Template
+	container := pod.Spec.Containers[0]
+	ports := map[string]bool{}
+	for _, port := range container.Ports {
+		ports[port.Name] = true
+	}
 	for name, document := range documents {
-		if service, is := document.(*corev1.Service); is && !within(service.Spec.Selector, pod.Labels) {
+		service, is := document.(*corev1.Service)
+		if !is {
+			continue
+		}
+		if !within(service.Spec.Selector, pod.Labels) {
 			return fmt.Errorf("%s selects no pod", name)
+		}
+		for _, port := range service.Spec.Ports {
+			if !ports[port.TargetPort.StrVal] {
+				return fmt.Errorf("%s leads to port %v, which no pod has", name, port.TargetPort.String())
+			}
+		}
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
+		if !ports[probe.HTTPGet.Port.StrVal] {
+			return fmt.Errorf("a probe asks port %v, which no pod has", probe.HTTPGet.Port.String())
 		}
 	}
 	if !within(set.Spec.Selector.MatchLabels, pod.Labels) {
@@ -219,7 +238,6 @@ func references(documents map[string]any) error {
 			return fmt.Errorf("there is no config map %s", volume.ConfigMap.Name)
 		}
 	}
-	container := pod.Spec.Containers[0]
 	for _, mount := range container.VolumeMounts {
 		if !volumes[mount.Name] {
 			return fmt.Errorf("there is no volume %s", mount.Name)
