@@ -14,6 +14,7 @@ mod debug;
 mod debug_probe;
 mod dump;
 mod element;
+mod feed;
 mod function;
 mod geo;
 mod hash;
@@ -100,6 +101,7 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,
+    feed::COMMANDS,
     function::COMMANDS,
     geo::COMMANDS,
     hash::COMMANDS,

@@ -425,6 +425,21 @@ impl<'a> Block<'a> {
         self.contents.time_ms
     }
 
+    /// Returns the Lsn of the first unit.
+    pub(crate) fn first_lsn(&self) -> Lsn {
+        self.first
+    }
+
+    /// Returns the Lsn of the last unit.
+    pub(crate) fn last_lsn(&self) -> Lsn {
+        self.contents.end().previous()
+    }
+
+    /// Returns the bytes of the units, which lie one behind the other.
+    pub(crate) fn unit_bytes(&self) -> &'a [u8] {
+        self.units
+    }
+
     /// Returns the units in order, each with its Lsn.
     pub fn units(&self) -> Units<'a> {
         units_in(self.units, self.first)
@@ -470,6 +485,11 @@ impl Units<'_> {
         let passed = self.rest.len().saturating_sub(bytes);
         (self.rest, self.next) = (&self.rest[passed..], first);
         self
+    }
+
+    /// Returns the bytes of the units that are left, including their heads.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.rest
     }
 
     /// Returns how many bytes of units are left, including their heads.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::block::{ALIGN, Block, Contents, Damage, Durable, Frame, Place, Record, Units, frames_from, rebind, stride};
 use super::directory::Directory;
-use super::disk::{Clock, DiskFile, is_full, read_all};
+use super::disk::{Clock, DiskFile, is_full, read_all, read_up_to};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
 use super::identity::Owner;
@@ -29,6 +29,7 @@ use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_B
 use super::segments::{Current, Live, Segments, file_in_ready, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
+use crate::log::limits::LOG_READ_ON_BYTES;
 
 /// The filling of a new segment.
 const ZEROS: [u8; 4096] = [0; 4096];
@@ -162,6 +163,13 @@ impl Recovery {
             recovery.next = oldest.first_lsn;
         }
         Ok(recovery)
+    }
+
+    /// Returns the first unit that the segments of a directory may hold; `None` without a segment.
+    pub(super) fn first_lsn(directory: Arc<Directory>) -> Result<Option<Lsn>, LogError> {
+        let (mut recovery, numbers) = Recovery::list(directory, Lsn::NONE)?;
+        recovery.link_chain(&numbers, u64::MAX)?;
+        Ok(recovery.oldest().map(|header| header.first_lsn))
     }
 
     /// Does the same as [`Recovery::open`], but ignores segments from number `before` on.
@@ -581,6 +589,17 @@ impl Recovery {
     /// Returns the last unit that was passed.
     pub(super) fn last_lsn(&self) -> Lsn {
         self.next.previous()
+    }
+
+    /// Reads some of what was written behind the block read last since its segment was loaded.
+    pub(super) fn read_on(&mut self) -> Result<(), LogError> {
+        let Some(header) = self.chain.get(self.at).filter(|_| self.is_loaded) else { return Ok(()) };
+        let path = self.directory.segment(header.number);
+        let from = self.bytes.len().min(self.offset as usize);
+        let to = self.bytes.len().min(from + LOG_READ_ON_BYTES);
+        let file = self.directory.open_segment(header.number);
+        let read = file.and_then(|file| read_up_to(&*file, &mut self.bytes[from..to], from as u64));
+        read.map(drop).map_err(|source| LogError::Io { path, source })
     }
 
     fn read_segment(&self, number: u64, bytes: &mut Vec<u8>) -> Result<(), LogError> {

@@ -76,3 +76,14 @@ pub(crate) const LATE_CLIENT_MAX: Duration = Duration::from_secs(10);
 /// How long the disk of a leader may take for one write before it hands leadership over: longer than a busy disk takes,
 /// and less than clients wait.
 pub(crate) const DISK_STUCK_AFTER: Duration = Duration::from_secs(3);
+
+/// Connections that read the feed at a time. Each holds a segment of the journal in memory while it reads.
+pub(crate) const FEED_READERS_MAX: usize = 8;
+
+/// After how long without a question the journal is closed for a reader of the feed. It is opened again for the next.
+pub(crate) const FEED_REST: Duration = Duration::from_secs(10);
+
+/// Bytes of units in one part of the feed, unless the reader says otherwise; and the most that it may ask for. A part
+/// ends with a whole block, so it may be larger.
+pub(crate) const FEED_PART_BYTES: usize = 1024 * 1024;
+pub(crate) const FEED_PART_MAX_BYTES: usize = 64 * 1024 * 1024;

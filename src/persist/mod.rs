@@ -4,6 +4,7 @@
 mod conformance;
 mod copies;
 pub mod error;
+pub(crate) mod feed;
 pub(crate) mod fences;
 pub(crate) mod group;
 pub(crate) mod group_admin;
@@ -24,12 +25,13 @@ pub mod snapshot_stream;
 pub mod tail;
 pub mod transfer;
 
+use self::feed::Feeds;
+use self::group_requests::Waiter;
 use self::journal::Journal;
 use crate::base::clock::Clock;
 use crate::config::Config;
 use crate::programs::scripts::Scripts;
-use crate::spec::session_key::SessionKey;
-use crate::spec::table::CommandId;
+use crate::resp::reply::Reply;
 use saving::{Progress, Saving};
 use tail::Tail;
 
@@ -42,11 +44,16 @@ pub struct Persistence {
     pub(crate) journal: Option<Journal>,
     /// The snapshot that is being made.
     pub saving: Saving,
+    /// The connections that read the feed.
+    pub(crate) feeds: Feeds,
     /// How far the data has been loaded, until it is there.
     pub loading: Option<Progress>,
     /// News for the other parts of the server, which the engine takes after each call.
     pub(crate) news: News,
 }
+
+/// Writes the reply to a client that has waited.
+pub(crate) type Answer = Box<dyn FnOnce(&mut Reply)>;
 
 /// The parts of the server that a call on [`Persistence`] reads.
 pub(crate) struct Env<'a> {
@@ -58,8 +65,8 @@ pub(crate) struct Env<'a> {
 /// Consequences of a call on [`Persistence`] for the other parts of the server.
 #[derive(Default)]
 pub(crate) struct News {
-    /// Clients to answer, each with its call and the outcome of what it waited for.
-    pub(crate) answers: Vec<((SessionKey, CommandId), Result<(), String>)>,
+    /// Clients to answer, each with its call and the reply to it.
+    pub(crate) answers: Vec<(Waiter, Answer)>,
     /// Commands that write may be admitted where they were refused, or the other way round.
     pub(crate) changes_admission: bool,
     /// The journal has ended: replies that were held for it may leave.
@@ -68,9 +75,24 @@ pub(crate) struct News {
     pub(crate) has_freed_memory: bool,
 }
 
+impl News {
+    /// Tells clients how that has ended for which they have waited.
+    pub(crate) fn tell(&mut self, clients: impl IntoIterator<Item = Waiter>, outcome: &Result<(), String>) {
+        for client in clients {
+            let outcome = outcome.clone();
+            let answer = move |reply: &mut Reply| match outcome {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
+            };
+            self.answers.push((client, Box::new(answer)));
+        }
+    }
+}
+
 impl Persistence {
     /// Makes one without a journal and without a directory.
     pub(crate) fn new(clock: &Clock) -> Persistence {
-        Persistence { tail: None, journal: None, saving: Saving::new(clock), loading: None, news: News::default() }
+        let (feeds, news) = Default::default();
+        Persistence { tail: None, journal: None, saving: Saving::new(clock), feeds, loading: None, news }
     }
 }

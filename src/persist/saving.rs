@@ -273,6 +273,14 @@ impl Copying {
 }
 
 impl Saving {
+    /// Returns the directory if it is open.
+    pub(crate) fn opened(&self) -> Option<Arc<Directory>> {
+        match &self.home {
+            Home::Open(directory) => Some(Arc::clone(directory)),
+            Home::None | Home::At(_) | Home::Opening(..) => None,
+        }
+    }
+
     /// Creates a state that saves nothing until [`Saving::lives_at`] or a journal names the folder.
     pub(crate) fn new(clock: &Clock) -> Saving {
         Saving {

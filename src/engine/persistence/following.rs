@@ -111,8 +111,8 @@ impl Following {
         engine.watch_followers();
         engine.give_up_overdue();
         if let Some((client, outcome)) = engine.group().and_then(GroupLog::take_answer) {
-            let answer = (client, outcome.map_err(|refusal| refusal.to_string()));
-            engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.news.answers.push(answer));
+            let outcome = outcome.map_err(|refusal| refusal.to_string());
+            engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.news.tell([client], &outcome));
         }
         if engine.group().is_some_and(|group| group.has_awaited()) {
             (engine.server.persistence.saving.wake)();

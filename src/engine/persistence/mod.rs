@@ -35,12 +35,9 @@ impl ServerState {
             // The memory counts of this thread do not show it.
             self.memory.freed.want();
         }
-        for ((client, command), outcome) in answers {
+        for ((client, command), answer) in answers {
             if let Some(call) = self.waits.blocking_call(&self.clients.sessions, client, command) {
-                self.end_waiting(ks, call, |_, reply| match outcome {
-                    Ok(()) => reply.ok(),
-                    Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
-                });
+                self.end_waiting(ks, call, |_, reply| answer(reply));
             }
         }
         if changes_admission {

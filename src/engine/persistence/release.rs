@@ -143,6 +143,9 @@ impl ServerState {
     /// See [`Delivery::follow_journal`].
     pub fn follow_journal(&mut self) {
         self.delivery().follow_journal();
+        if self.persistence.has_waiting_feeds() {
+            self.persistence.begin_due_feeds();
+        }
     }
 
     /// Sends earlier replies before something that takes long, so that they need not wait for it.

@@ -59,6 +59,8 @@ impl Engine {
             self.server.persistence.reach(&self.server.config),
             self.server.time.clock.steady_ms(),
         );
+        let (sessions, steady_ms) = (&self.server.clients.sessions, self.server.time.clock.steady_ms());
+        self.server.persistence.tidy_feeds(steady_ms, |key| sessions.get(key).is_some());
         self.server.delivery().maintain_tracking_table();
         if self.server.config.tls_auto_reload_interval_s > 0
             && let Some(network) = &mut self.server.network.listeners
@@ -81,7 +83,10 @@ impl Engine {
         if let Some(reload) = self.server.persistence.saving.reload.take() {
             self.reload(&reload);
         }
-        let more = self.server.persist(&mut self.ks, |persistence, ks, env| persistence.save_slice(ks, env));
+        let more = self.server.persist(&mut self.ks, |persistence, ks, env| {
+            persistence.follow_feeds(env.clock.steady_ms());
+            persistence.save_slice(ks, env)
+        });
         self.server.go_on_ending(&self.ks);
         more
     }
