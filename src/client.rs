@@ -66,6 +66,17 @@ pub enum ClientError {
     Refused(String, String),
 }
 
+impl ClientError {
+    /// Whether the server may answer soon: nothing listens yet, or it has no data yet.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            ClientError::Io(..) | ClientError::Silent(..) => true,
+            ClientError::Refused(_, text) => ["LOADING ", "MASTERDOWN "].iter().any(|code| text.starts_with(code)),
+            ClientError::Url(_) | ClientError::Protocol(_) | ClientError::TooLong(..) => false,
+        }
+    }
+}
+
 /// The byte stream beneath a connection.
 pub(crate) trait Stream: Read + Write {
     /// Sets the time limit of a single read or write. A read or write that exceeds it fails with

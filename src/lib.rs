@@ -3,6 +3,7 @@
 //! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
 pub mod acl;
+pub mod backup;
 pub mod base;
 pub mod check;
 pub mod client;

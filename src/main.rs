@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tidegate::backup::{Plan, Restored, Until};
+use tidegate::base::calendar::utc;
 use tidegate::base::limits::PANIC_REPORT_MAX_S;
+use tidegate::base::lsn::Lsn;
 use tidegate::base::os::logging;
 use tidegate::base::os::logging::{Destination, Syslog};
 use tidegate::base::os::supervisor::Manager;
@@ -24,7 +28,7 @@ use tidegate::client_tls::TlsFlags;
 use tidegate::config::{self, Arguments, Asked, Config, Supervised};
 use tidegate::membership::Task;
 use tidegate::script::bundled::{BUNDLED, Bundled};
-use tidegate::{check, client, command, export, import, membership, ping, server};
+use tidegate::{backup, check, client, command, export, import, membership, ping, server};
 use url::Url;
 
 fn main() -> ExitCode {
@@ -76,6 +80,8 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
         Some(("ping", matches)) => ask(matches),
         Some(("import", matches)) => move_in(matches),
         Some(("export", matches)) => move_out(matches),
+        Some(("backup", matches)) => back_up(matches),
+        Some(("restore", matches)) => restore(matches),
         Some(("check", matches)) => {
             process::end_with_the_reader();
             return check_directory(matches);
@@ -121,6 +127,8 @@ fn with_helpers(server: Command) -> Command {
         )
         .subcommand(import_command())
         .subcommand(export_command())
+        .subcommand(backup_command())
+        .subcommand(restore_command())
         .subcommand(check_command())
         .subcommand(node_command())
 }
@@ -234,6 +242,59 @@ fn export_command() -> Command {
             "Each key is written as of one instant, but different keys as of different instants: to export one \
              point in time, stop the writers first. The server keeps working.",
         )
+}
+
+fn backup_command() -> Command {
+    let time = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("TIME").value_parser(humantime::parse_duration).help(help)
+    };
+    Command::new("backup")
+        .about("Copy everything that a running server has into a folder, and follow it if asked to")
+        .arg(Arg::new("DIR").required(true).help("The folder of the copies; each is a folder in it, named by its time"))
+        .arg(address("from"))
+        .arg(switch("follow", "Go on with all later changes, so that any moment can be restored"))
+        .arg(
+            time("every", "While following, begin another copy after this time")
+                .default_value("1day")
+                .requires("follow"),
+        )
+        .arg(time("keep", "Remove copies that are not needed for any moment since so long ago, such as 7days"))
+        .args(tls_flags())
+        .after_help(
+            "A copy is as of one moment: it has every key, lock, gate, stock, queue, script and library. The server \
+             keeps working, and must have `appendonly yes`; its user needs the right to call FEED. Each copy is a \
+             folder as a server has it, so `tidegate check DIR/COPY/tidegate-data` verifies it.\n\n\
+             Exit code 0: the copy is complete; 1: there is none. With --follow it ends on a signal, and goes on with \
+             the newest copy when it is called again.",
+        )
+}
+
+fn restore_command() -> Command {
+    let moment = Arg::new("until").long("until").value_name("LSN|TIME").value_parser(moment);
+    Command::new("restore")
+        .about("Make the folder of a server from a copy, as of its end or of any earlier moment")
+        .arg(Arg::new("DIR").required(true).help("The folder of the copies, or one copy"))
+        .arg(
+            Arg::new("into")
+                .long("into")
+                .value_name("NEW_DIR")
+                .required(true)
+                .help("The folder for a server's `--dir`"),
+        )
+        .arg(moment.help("The last change to bring back, or a time such as 2026-11-30T08:00:00Z"))
+        .after_help("Exit code 0: `tidegate --dir NEW_DIR` starts with the data; 1: nothing was restored.")
+}
+
+/// Reads a moment to restore.
+fn moment(text: &str) -> Result<Until, String> {
+    if let Ok(lsn) = text.parse() {
+        return Ok(Until::Lsn(Lsn::new(lsn)));
+    }
+    let time = humantime::parse_rfc3339_weak(text).ok();
+    let since_1970 = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let ms = since_1970.and_then(|time| i64::try_from(time.as_millis()).ok());
+    ms.map(Until::Time)
+        .ok_or_else(|| "give the number of a change, or a time in UTC as 2026-11-30T08:00:00Z".to_owned())
 }
 
 fn check_command() -> Command {
@@ -432,6 +493,23 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let from = Address { url: from, tls: &tls(matches, &[from])? };
     let report = export::export(from, file, matches.get_flag("replace"), &mut |text| eprintln!("{text}"))?;
     say(&format!("exported to {}: {report}", file.display()));
+    Ok(())
+}
+
+fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let from = text(matches, "from");
+    let from = Address { url: from, tls: &tls(matches, &[from])? };
+    let time = |name| matches.get_one::<Duration>(name).copied();
+    let plan =
+        Plan { follow: matches.get_flag("follow"), every: time("every").unwrap_or(Duration::MAX), keep: time("keep") };
+    Ok(backup::backup(from, Path::new(text(matches, "DIR")), plan, &mut say)?)
+}
+
+fn restore(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let (from, into) = (Path::new(text(matches, "DIR")), Path::new(text(matches, "into")));
+    let until = matches.get_one::<Until>("until").copied().unwrap_or(Until::End);
+    let Restored { last, time_ms } = backup::restore(from, into, until)?;
+    say(&format!("restored up to Lsn {last}, of {}: tidegate --dir {}", utc(time_ms), into.display()));
     Ok(())
 }
 

@@ -52,14 +52,12 @@ fn ask(ctx: &mut Ctx<'_>, question: Question, deadline_ms: Option<i64>) -> MayWa
     Ok(Flow::wait(Wait::until(deadline_ms, Reply::null_array)))
 }
 
-/// FEED STATE: which data this is, and how far the feed goes.
+/// FEED STATE: the history that the changes belong to, and how far the feed goes.
 fn state(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let last = ctx.server.persistence.feed_end().ok_or_else(|| refused(FeedRefusal::NoJournal))?;
-    let directory = ctx.server.persistence.saving.opened();
-    let name = directory.map(|directory| directory.id().birth().name()).unwrap_or_default();
     ctx.reply.map(2);
-    ctx.reply.bulk(b"directory");
-    ctx.reply.bulk(name.as_bytes());
+    ctx.reply.bulk(b"history");
+    ctx.reply.bulk(ctx.server.persistence.history().as_bytes());
     ctx.reply.bulk(b"last");
     ctx.reply.integer(i64::try_from(last.get()).unwrap_or(i64::MAX));
     Ok(())
@@ -121,7 +119,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "state",
             complexity: "O(1)",
-            summary: "Returns which data this is, and the last change of the feed.",
+            summary: "Returns the history that the changes belong to, and the last one.",
             run: Run::Now(state),
             ..SUB
         },

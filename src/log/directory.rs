@@ -86,6 +86,12 @@ impl Directory {
         Ok(Directory::new(disk, path, identity, lock))
     }
 
+    /// Opens the directory at `path`, which must exist, without a lock: for reading files that may be written meanwhile.
+    pub(crate) fn look_into(disk: Arc<dyn Disk>, path: &Path) -> Result<Directory, LogError> {
+        let identity = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
+        Ok(Directory::new(disk, path, identity, Box::new(())))
+    }
+
     /// Removes the directory at `path` with everything in it, if there is one. Fails while another process has it open.
     pub fn remove(path: &Path) -> Result<(), LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };

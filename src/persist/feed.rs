@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Persistence;
 use super::group_requests::Waiter;
-use super::journal::Keeper;
+use super::journal::{Journal, Keeper};
 use super::limits::{FEED_READERS_MAX, FEED_REST};
 use crate::base::lsn::Lsn;
 use crate::log::follow::{ReadError, UnitReader, UnitSource};
@@ -49,8 +49,8 @@ pub(crate) enum FeedRefusal {
 enum Part {
     /// There is no snapshot: the journal has all changes.
     NoSnapshot,
-    /// A snapshot begins: its Lsn, when it was begun, and the bytes of its file.
-    Snapshot { lsn: Lsn, begun_ms: i64, bytes: u64 },
+    /// A snapshot begins: its Lsn, the time as of which it is, and the bytes of its file.
+    Snapshot { lsn: Lsn, time_ms: i64, bytes: u64 },
     /// Units of a snapshot, none at its end, and the bytes of the file that have been read.
     OfSnapshot { read: u64, units: Option<Vec<u8>> },
     /// Blocks of units in order, and the last unit that could be read.
@@ -129,6 +129,14 @@ impl Persistence {
     /// Returns the last unit that the feed shows; `None` without a journal.
     pub(crate) fn feed_end(&self) -> Option<Lsn> {
         self.units_source().map(|source| source.durable_until(self.safe()))
+    }
+
+    /// Returns the name of the history of changes: of all those that were made in one folder, or in one group.
+    pub(crate) fn history(&self) -> String {
+        match self.journal.as_ref().and_then(Journal::member) {
+            Some(group) => group.members().history.name(),
+            None => self.lasting_name().unwrap_or_default(),
+        }
     }
 
     fn units_source(&self) -> Option<UnitSource> {
@@ -217,7 +225,7 @@ impl Readers {
     fn begin_snapshot(&mut self, source: &UnitSource) -> Result<Part, ReadError> {
         let Some(lsn) = source.directory().snapshots()?.pop() else { return Ok(Part::NoSnapshot) };
         let reader = self.snapshot.insert(Box::new(SnapshotReader::open(source.directory(), lsn)?));
-        Ok(Part::Snapshot { lsn, begun_ms: reader.begun_ms(), bytes: reader.progress().1 })
+        Ok(Part::Snapshot { lsn, time_ms: reader.end().time_ms, bytes: reader.progress().1 })
     }
 
     fn part(&mut self) -> Result<Part, ReadError> {
@@ -262,10 +270,10 @@ fn write(part: Result<Part, String>, reply: &mut Reply) {
     let integer = |lsn: Lsn| i64::try_from(lsn.get()).unwrap_or(i64::MAX);
     match part {
         Ok(Part::NoSnapshot) => reply.null_array(),
-        Ok(Part::Snapshot { lsn, begun_ms, bytes }) => {
+        Ok(Part::Snapshot { lsn, time_ms, bytes }) => {
             reply.array(3);
             reply.integer(integer(lsn));
-            reply.integer(begun_ms);
+            reply.integer(time_ms);
             reply.integer(bytes as i64);
         }
         Ok(Part::OfSnapshot { read, units }) => {

@@ -8,6 +8,7 @@
 
 mod access;
 mod all_or_nothing;
+mod backup;
 mod bounds;
 mod bundled;
 mod caching;

@@ -1,0 +1,178 @@
+//! The folder of a copy: the writing side of a server's data folder, fed with units that were made elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::feed::{Begun, Read};
+use super::{BackupError, now_ms};
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::log::block::{HEAD_BYTES, units_in};
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::{RealClock, RealDisk};
+use crate::log::group_commit::{Commit, Log, Options, State, SyncPolicy, Tail};
+use crate::log::limits::SNAPSHOT_PAUSE_BYTES;
+use crate::log::restore::Restore;
+use crate::log::scan::Recovery;
+use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
+use crate::persist::saving::DATA_DIR;
+use crate::persist::tail::EFFECTS_FORMAT;
+
+/// A copy that is being written.
+pub(super) struct Folder {
+    path: PathBuf,
+    snapshot: Option<SnapshotWriter>,
+    log: Log,
+    last: Lsn,
+    time_ms: i64,
+    /// Bytes of units so far.
+    bytes: u64,
+}
+
+impl Folder {
+    /// Begins a copy in a new folder: of the data up to a snapshot, whose units come next, or of all changes.
+    pub(super) fn create(path: &Path, snapshot: Option<&Begun>) -> Result<Folder, BackupError> {
+        let mut rng = Rng::from_entropy();
+        let id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
+        let id = DirectoryId::new(id.to_be_bytes());
+        std::fs::create_dir_all(path).map_err(super::io_error(path))?;
+        let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
+        let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
+        let writer = match snapshot {
+            Some(snapshot) => {
+                let (serial, sizes) = (rng.next_u64(), Sizes::default());
+                let begin = Begin { serial, time_ms: snapshot.time_ms, sizes, notify: Box::new(|| {}) };
+                let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
+                writer.start().map_err(super::io_error(path))?;
+                writer.hurry();
+                Some(writer)
+            }
+            None => None,
+        };
+        let log = open_log(Recovery::open(directory, last)?)?;
+        let time_ms = snapshot.map_or(0, |snapshot| snapshot.time_ms);
+        Ok(Folder { path: path.to_owned(), snapshot: writer, log, last, time_ms, bytes: 0 })
+    }
+
+    /// Goes on with a copy that is complete.
+    pub(super) fn go_on(path: PathBuf) -> Result<Folder, BackupError> {
+        let data = path.join(DATA_DIR);
+        let directory = Arc::new(Directory::open_existing(Arc::new(RealDisk), &data)?);
+        let mut restore = Restore::open(directory)?;
+        while restore.next_part()?.is_some() {}
+        let last = restore.end().map_or(restore.snapshot(), |end| end.lsn);
+        let mut log = restore.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
+        log.start().map_err(super::io_error(&path))?;
+        Ok(Folder { path, snapshot: None, log, last, time_ms: 0, bytes: 0 })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the last unit of the copy.
+    pub(super) fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// Returns the bytes of units that were written since the copy was begun or gone on with.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds units of the snapshot.
+    pub(super) fn push(&mut self, units: impl AsRef<[u8]>) -> Result<(), BackupError> {
+        let units = units.as_ref();
+        let count = self.count(units, Lsn::NONE)?;
+        self.bytes += units.len() as u64;
+        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
+        snapshot.push(units.to_vec(), count);
+        while snapshot.backlog() > SNAPSHOT_PAUSE_BYTES && snapshot.outcome().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match snapshot.outcome() {
+            Some(Err(error)) => Err(self.failed(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Declares the snapshot complete: it holds the data as of `lsn`.
+    pub(super) fn end_snapshot(&mut self, lsn: Lsn) -> Result<(), BackupError> {
+        let Some(mut snapshot) = self.snapshot.take() else { return Ok(()) };
+        snapshot.finish(lsn, if self.time_ms > 0 { self.time_ms } else { now_ms() });
+        loop {
+            match snapshot.outcome() {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(error)) => return Err(self.failed(error.to_string())),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Adds blocks to the journal. They must follow its last unit.
+    pub(super) fn append(&mut self, read: &Read) -> Result<(), BackupError> {
+        read.blocks.iter().try_for_each(|block| self.append_units(block.first, block.time_ms, &block.units))
+    }
+
+    /// Adds units that were made at one time.
+    pub(super) fn append_units(&mut self, first: Lsn, time_ms: i64, units: &[u8]) -> Result<(), BackupError> {
+        if first != self.last.next() {
+            return Err(self.failed(format!("change {first} came after {}", self.last)));
+        }
+        let count = self.count(units, first)?;
+        let mut bytes = self.log.buffer();
+        bytes.resize(HEAD_BYTES, 0);
+        bytes.extend_from_slice(units);
+        self.log.commit(Tail { bytes, first_lsn: first, units: count, time_ms }, Commit::InPlace);
+        self.last = self.last.plus(u64::from(count));
+        self.bytes += units.len() as u64;
+        match self.log.state() {
+            State::Good => Ok(()),
+            State::Full => Err(self.failed("the disk is full".to_owned())),
+            State::Poisoned => Err(self.failed(self.log.failure().map(ToString::to_string).unwrap_or_default())),
+        }
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&self) -> Result<(), BackupError> {
+        self.log.drain().map_err(|error| self.failed(error.to_string()))
+    }
+
+    /// Makes everything durable, and ends the writing.
+    pub(super) fn close(self) -> Result<(), BackupError> {
+        let Folder { path, log, .. } = self;
+        log.close().map_err(|error| BackupError::Write { path, reason: error.to_string() })
+    }
+
+    /// Counts units, and checks that they are whole and of a known format.
+    fn count(&self, bytes: &[u8], first: Lsn) -> Result<u32, BackupError> {
+        let (mut units, mut count) = (units_in(bytes, first), 0);
+        for unit in units.by_ref() {
+            if unit.format > EFFECTS_FORMAT {
+                return Err(BackupError::Newer(unit.format));
+            }
+            count += 1;
+        }
+        if units.bytes_left() > 0 {
+            return Err(self.failed("a change arrived in part".to_owned()));
+        }
+        Ok(count)
+    }
+
+    fn failed(&self, reason: String) -> BackupError {
+        BackupError::Write { path: self.path.clone(), reason }
+    }
+}
+
+fn open_log(recovery: Recovery) -> Result<Log, BackupError> {
+    let path = recovery.directory().path().to_owned();
+    let mut log = recovery.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
+    log.start().map_err(super::io_error(&path))?;
+    Ok(log)
+}
+
+/// A copy is synced where its writer says so.
+fn options() -> Options {
+    Options { policy: SyncPolicy::No, may_wait_for_space: false, ..Options::default() }
+}

@@ -1,0 +1,324 @@
+//! `tidegate backup` and `tidegate restore`: what a copy has, which moments of it can be restored, and what survives when
+//! either side is killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::harness::{Program, Raw, Server, Value, until};
+use crate::moving::{every_type, fill};
+
+/// A server, and the folder for copies of it.
+struct Bench {
+    server: Option<Server>,
+    folder: TempDir,
+}
+
+/// The end of a helper: whether it has succeeded, and all that it has printed.
+struct Said {
+    is_good: bool,
+    text: String,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut bench = Bench { server: None, folder: tempfile::tempdir().expect("a folder") };
+        bench.start();
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the server on its data, which is killed first if it runs.
+    fn start(&mut self) {
+        self.server = None;
+        self.server = Some(serve(&self.path("server")));
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
+    fn backup(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        // Its path is the same after a restart.
+        let from = format!("unix://{}", self.path("server/socket").display());
+        command.arg("backup").arg(self.path("copies")).args(["--from", &from]).args(flags);
+        command
+    }
+
+    /// Restores into a folder of this name.
+    fn restore(&self, name: &str, flags: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        run(command.arg("restore").arg(self.path("copies")).arg("--into").arg(self.path(name)).args(flags))
+    }
+
+    fn copies(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("copies")).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.retain(|name| !name.ends_with("part"));
+        names.sort_unstable();
+        names
+    }
+}
+
+fn serve(dir: &Path) -> Server {
+    std::fs::create_dir_all(dir).expect("a folder");
+    let dir = dir.to_str().expect("plain text");
+    let flags = ["--appendonly", "yes", "--dir", dir, "--unixsocket", "socket", "--enable-debug-command", "yes"];
+    Server::start(Program::Tidegate, &flags)
+}
+
+fn run(command: &mut Command) -> Said {
+    let output = command.output().expect("the program of this build");
+    let text = [output.stdout, output.stderr].concat();
+    Said { is_good: output.status.success(), text: String::from_utf8(text).expect("it prints text") }
+}
+
+fn ok(said: &Said) -> &str {
+    assert!(said.is_good, "{}", said.text);
+    &said.text
+}
+
+fn digest(server: &Server) -> Value {
+    server.raw().command(&["DEBUG", "DIGEST"])
+}
+
+/// Returns the last change that a server calls safe.
+fn last_lsn(server: &Server) -> i64 {
+    match server.raw().command(&["FEED", "STATE"]) {
+        Value::Array(fields) => match fields[3] {
+            Value::Integer(last) => last,
+            ref other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn integer(raw: &mut Raw, words: &[&str]) -> i64 {
+    let value = raw.command(words);
+    match &value {
+        Value::Integer(number) => *number,
+        Value::Null => 0,
+        other => {
+            String::from_utf8_lossy(other.bytes().unwrap_or_else(|| panic!("{value:?}"))).parse().expect("a number")
+        }
+    }
+}
+
+/// A helper that goes on for ever, until kill -9.
+struct Helper(Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Fails only if it has ended by itself, which the test sees by what is missing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_copy_has_everything_and_can_be_checked_and_started() {
+    let bench = Bench::new();
+    let mut raw = bench.server().raw();
+    fill(&mut raw, &every_type());
+    for words in [
+        &["LOCK.ACQUIRE", "lock", "owner", "PX", "3000000"][..],
+        &["GATE.ACQUIRE", "gate", "job", "LIMIT", "3", "PX", "3000000"],
+        &["STOCK.SET", "stock", "100"],
+        &["STOCK.RESERVE", "stock", "order", "UNITS", "3", "PX", "3000000"],
+        &["ONCE", "request", "PX", "3000000", "INCR", "payments"],
+        &["XADD", "jobs", "DELAY", "3000000", "*", "job", "1"],
+        &["SCRIPT", "LOAD", "return 1"],
+        &["FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 7 end)"],
+    ] {
+        let reply = raw.command(words);
+        assert!(!matches!(reply, Value::Error(_)), "{words:?}: {reply:?}");
+    }
+    // Once with the journal alone, and once behind a snapshot.
+    for has_snapshot in [false, true] {
+        if has_snapshot {
+            raw.command(&["SAVE"]);
+            raw.command(&["SET", "behind the snapshot", "1"]);
+        }
+        let said = run(&mut bench.backup(&[]));
+        assert!(ok(&said).contains(&format!("copied up to Lsn {}", last_lsn(bench.server()))), "{}", said.text);
+        let copy = bench.path("copies").join(bench.copies().pop().expect("a copy"));
+        let data = copy.join("tidegate-data");
+        let checked = run(Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("check").arg(&data));
+        assert!(ok(&checked).contains("good: all data"), "{}", checked.text);
+        let into = format!("restored {has_snapshot}");
+        ok(&bench.restore(&into, &[]));
+        for dir in [copy, bench.path(&into)] {
+            let restored = serve(&dir);
+            assert_eq!(digest(&restored), digest(bench.server()), "{}", dir.display());
+            let mut raw = restored.raw();
+            assert_eq!(integer(&mut raw, &["FCALL", "f", "0"]), 7);
+            let held = format!("{:?}", raw.command(&["LOCK.ACQUIRE", "lock", "other", "PX", "1000"]));
+            assert!(held.contains("held"), "{held}");
+        }
+    }
+}
+
+/// A transfer moves units from one account to the other, so the sum is the same at any moment.
+#[test]
+fn any_moment_can_be_restored_and_is_consistent() {
+    let bench = Bench::new();
+    bench.server().raw().command(&["MSET", "{a}1", "1000", "{a}2", "0"]);
+    let copying = Helper(bench.backup(&["--follow"]).stdout(Stdio::null()).spawn().expect("it starts"));
+    let mut sums = Vec::new();
+    for round in 0..300_i64 {
+        let mut raw = bench.server().raw();
+        raw.command(&[
+            "EVAL",
+            "redis.call('DECRBY', KEYS[1], 3) redis.call('INCRBY', KEYS[2], 3)",
+            "2",
+            "{a}1",
+            "{a}2",
+        ]);
+        sums.push((last_lsn(bench.server()), 3 * (round + 1)));
+        if round % 100 == 50 {
+            raw.command(&["SAVE"]);
+        }
+    }
+    let last = last_lsn(bench.server());
+    until(
+        || {
+            ok(&bench.restore("at the end", &["--until", &last.to_string()])).contains(&format!("Lsn {last},")) || {
+                std::fs::remove_dir_all(bench.path("at the end")).expect("it was made");
+                false
+            }
+        },
+        "the copy has everything",
+    );
+    drop(copying);
+    for (nth, (lsn, moved)) in sums.iter().step_by(29).enumerate() {
+        let into = format!("moment {nth}");
+        let said = bench.restore(&into, &["--until", &lsn.to_string()]);
+        assert!(ok(&said).contains(&format!("Lsn {lsn},")), "{}", said.text);
+        let restored = serve(&bench.path(&into));
+        let mut raw = restored.raw();
+        assert_eq!((integer(&mut raw, &["GET", "{a}1"]), integer(&mut raw, &["GET", "{a}2"])), (1000 - moved, *moved));
+    }
+    let said = bench.restore("before", &["--until", "2020-01-01T00:00:00Z"]);
+    assert!(!said.is_good && said.text.contains("no copy up to that moment"), "{}", said.text);
+    assert!(!bench.path("before").join("tidegate-data").exists());
+    let said = bench.restore("moment 0", &[]);
+    assert!(!said.is_good && said.text.contains("restore into a new folder"), "{}", said.text);
+    let said = bench.restore("never", &["--until", "yesterday"]);
+    assert!(!said.is_good && said.text.contains("2026-11-30T08:00:00Z"), "{}", said.text);
+}
+
+#[test]
+fn kills_of_either_side_lose_nothing_that_was_acknowledged() {
+    let mut bench = Bench::new();
+    let mut acknowledged = 0;
+    for round in 0..8 {
+        let copying = bench.backup(&["--follow"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let copying = Helper(copying.expect("it starts"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (server, is_over) = (bench.server(), &is_over);
+            let writer = scope.spawn(move || {
+                let (mut raw, mut last) = (server.raw(), 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    last = integer(&mut raw, &["INCR", "counter"]);
+                }
+                last
+            });
+            std::thread::sleep(Duration::from_millis(50 + 37 * round));
+            if round % 3 == 1 {
+                server.raw().command(&["SAVE"]);
+            }
+            drop(copying);
+            is_over.store(true, Ordering::Relaxed);
+            acknowledged = writer.join().expect("the server answers");
+        });
+        bench.start();
+    }
+    ok(&run(&mut bench.backup(&[])));
+    assert!(bench.copies().len() >= 2, "{:?}", bench.copies());
+    ok(&bench.restore("restored", &[]));
+    let restored = serve(&bench.path("restored"));
+    assert_eq!(integer(&mut restored.raw(), &["GET", "counter"]), acknowledged);
+    assert_eq!(digest(&restored), digest(bench.server()));
+    for copy in bench.copies() {
+        let data = bench.path("copies").join(copy).join("tidegate-data");
+        // A follower that was killed leaves a torn tail at most.
+        let checked = run(Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("check").arg(&data));
+        assert!(checked.text.contains("good: ") || checked.text.contains("torn"), "{}", checked.text);
+    }
+}
+
+#[test]
+fn a_follower_outlives_its_server_and_begins_another_copy_when_changes_are_gone() {
+    let mut bench = Bench::new();
+    bench.server().raw().command(&["SET", "a", "1"]);
+    ok(&run(&mut bench.backup(&[])));
+    let value = "x".repeat(100_000);
+    let mut raw = bench.server().raw();
+    // The journal behind the copy is cut, as nobody follows.
+    for _ in 0..400 {
+        raw.command(&["SET", "b", &value]);
+    }
+    raw.command(&["SAVE"]);
+    let log = bench.path("log");
+    let out = std::fs::File::create(&log).expect("a file");
+    let copying = Helper(bench.backup(&["--follow"]).stdout(out).spawn().expect("it starts"));
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    until(|| said().contains("another copy begins"), "it can't go on with the old copy");
+    until(|| said().matches("following from").count() >= 2, "it follows again");
+    assert_eq!(bench.copies().len(), 2);
+    bench.server = None;
+    until(|| said().contains("trying again"), "it waits for the server");
+    let again = serve(&bench.path("server"));
+    again.raw().command(&["SET", "c", "3"]);
+    let last = last_lsn(&again);
+    let mut nth = 0;
+    until(
+        || {
+            nth += 1;
+            ok(&bench.restore(&format!("try {nth}"), &[])).contains(&format!("Lsn {last},"))
+        },
+        "the copy goes on",
+    );
+    assert_eq!(digest(&serve(&bench.path(&format!("try {nth}")))), digest(&again));
+    drop(copying);
+}
+
+#[test]
+fn old_copies_are_removed_once_no_moment_needs_them() {
+    let bench = Bench::new();
+    bench.server().raw().command(&["SET", "a", "1"]);
+    let flags = ["--follow", "--every", "1s", "--keep", "2s"];
+    let log = bench.path("log");
+    let out = std::fs::File::create(&log).expect("a file");
+    let copying = Helper(bench.backup(&flags).stdout(out).spawn().expect("it starts"));
+    until(|| std::fs::read_to_string(&log).is_ok_and(|said| said.contains("removed ")), "a copy is old");
+    assert!(!bench.copies().is_empty());
+    drop(copying);
+    ok(&bench.restore("restored", &[]));
+}
+
+#[test]
+fn a_backup_that_is_impossible_says_why() {
+    let server = Server::start(Program::Tidegate, &["--appendonly", "no"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = format!("redis://127.0.0.1:{}", server.port());
+    let backup = |from: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        run(command.arg("backup").arg(folder.path().join("copies")).args(["--from", from]))
+    };
+    let said = backup(&from);
+    assert!(!said.is_good && said.text.contains("set appendonly yes"), "{}", said.text);
+    let said = backup("redis://127.0.0.1:1");
+    assert!(!said.is_good && said.text.contains("no answer from"), "{}", said.text);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let said = run(command.arg("restore").arg(folder.path()).arg("--into").arg(folder.path().join("new")));
+    assert!(!said.is_good && said.text.contains("there is no copy"), "{}", said.text);
+}
