@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{BackupError, io_error};
+use super::error::{BackupError, io_error};
 use crate::base::calendar::utc;
 use crate::log::directory::Directory;
 use crate::persist::saving::DATA_DIR;

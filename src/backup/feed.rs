@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis_protocol::resp2::types::{BytesFrame, Resp2Frame};
 
-use super::BackupError;
+use super::error::BackupError;
 use crate::base::limits::{EXPORT_REPLY_MAX_BYTES, IMPORT_TIMEOUT};
 use crate::base::lsn::Lsn;
 use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH};

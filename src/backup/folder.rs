@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::error::{BackupError, io_error};
 use super::feed::{Begun, Read};
-use super::{BackupError, now_ms};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::block::{HEAD_BYTES, units_in};
@@ -36,7 +36,7 @@ impl Folder {
         let mut rng = Rng::from_entropy();
         let id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
         let id = DirectoryId::new(id.to_be_bytes());
-        std::fs::create_dir_all(path).map_err(super::io_error(path))?;
+        std::fs::create_dir_all(path).map_err(io_error(path))?;
         let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
         let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
         let writer = match snapshot {
@@ -44,7 +44,7 @@ impl Folder {
                 let (serial, sizes) = (rng.next_u64(), Sizes::default());
                 let begin = Begin { serial, time_ms: snapshot.time_ms, sizes, notify: Box::new(|| {}) };
                 let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
-                writer.start().map_err(super::io_error(path))?;
+                writer.start().map_err(io_error(path))?;
                 writer.hurry();
                 Some(writer)
             }
@@ -63,7 +63,7 @@ impl Folder {
         while restore.next_part()?.is_some() {}
         let last = restore.end().map_or(restore.snapshot(), |end| end.lsn);
         let mut log = restore.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
-        log.start().map_err(super::io_error(&path))?;
+        log.start().map_err(io_error(&path))?;
         Ok(Folder { path, snapshot: None, log, last, time_ms: 0, bytes: 0 })
     }
 
@@ -100,7 +100,7 @@ impl Folder {
     /// Declares the snapshot complete: it holds the data as of `lsn`.
     pub(super) fn end_snapshot(&mut self, lsn: Lsn) -> Result<(), BackupError> {
         let Some(mut snapshot) = self.snapshot.take() else { return Ok(()) };
-        snapshot.finish(lsn, if self.time_ms > 0 { self.time_ms } else { now_ms() });
+        snapshot.finish(lsn, self.time_ms);
         loop {
             match snapshot.outcome() {
                 Some(Ok(_)) => return Ok(()),
@@ -168,7 +168,7 @@ impl Folder {
 fn open_log(recovery: Recovery) -> Result<Log, BackupError> {
     let path = recovery.directory().path().to_owned();
     let mut log = recovery.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
-    log.start().map_err(super::io_error(&path))?;
+    log.start().map_err(io_error(&path))?;
     Ok(log)
 }
 

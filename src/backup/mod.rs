@@ -5,71 +5,29 @@
 //! its files; while the copy is followed, its journal grows with the server's.
 
 mod copies;
+mod error;
 mod feed;
 mod folder;
 mod restore;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+pub use self::error::BackupError;
 pub use self::restore::{Restored, Until, restore};
 
 use self::copies::Copies;
 use self::feed::Feed;
 use self::folder::Folder;
+use crate::base::clock::Clock;
 use crate::base::limits::IMPORT_PROGRESS_EVERY;
-use crate::base::lsn::Lsn;
-use crate::client::{Address, ClientError};
-use crate::log::error::LogError;
+use crate::client::Address;
 
 /// How long a follower waits for a change before it looks at the time.
 const BLOCK: Duration = Duration::from_secs(1);
 
 /// How long a follower waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Why there is no backup, or no restored data.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    /// The server does not respond, or refuses.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The files of a copy can't be read or written.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The system refuses an operation.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The disk of the copy is full or has failed.
-    #[error("{}: the copy can't be written: {reason}", path.display())]
-    Write {
-        /// The folder.
-        path: PathBuf,
-        /// What has failed.
-        reason: String,
-    },
-    /// The server has replaced its journal by a newer snapshot.
-    #[error("the server no longer has the changes after {after}: it keeps them only until its next snapshot")]
-    Gone {
-        /// The last change that was read.
-        after: Lsn,
-    },
-    /// The server is of a newer version.
-    #[error("the changes have format {0}, which this version does not know: use the version of the server")]
-    Newer(u8),
-    /// There is nothing to restore.
-    #[error("{}: there is no copy up to that moment here", .0.display())]
-    NoCopy(PathBuf),
-    /// Data would be lost.
-    #[error("{}: there is data already: restore into a new folder", .0.display())]
-    Exists(PathBuf),
-}
 
 /// What `tidegate backup` does.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +114,7 @@ impl Backup<'_> {
     fn copy(&mut self, feed: &mut Feed) -> Result<PathBuf, BackupError> {
         let begun = Instant::now();
         let history = feed.state()?.history;
-        let draft = self.copies.begin(now_ms())?;
+        let draft = self.copies.begin(Clock::system().now_ms())?;
         let snapshot = feed.snapshot()?;
         let mut folder = Folder::create(&draft, snapshot.as_ref())?;
         if let Some(snapshot) = snapshot {
@@ -196,20 +154,9 @@ impl Backup<'_> {
     /// Removes copies that are no longer needed.
     fn forget(&mut self) -> Result<(), BackupError> {
         let Some(keep) = self.plan.keep else { return Ok(()) };
-        for removed in self.copies.forget_before(now_ms() - keep.as_millis() as i64)? {
+        for removed in self.copies.forget_before(Clock::system().now_ms() - keep.as_millis() as i64)? {
             (self.print)(&format!("removed {}", removed.display()));
         }
         Ok(())
     }
-}
-
-/// What was read is as of a moment; blocks have their own.
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
-}
-
-/// Returns how a file operation has failed.
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
-    let path = path.to_owned();
-    move |source| BackupError::Io { path, source }
 }

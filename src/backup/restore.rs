@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::copies::all;
+use super::error::{BackupError, io_error};
 use super::feed::Begun;
 use super::folder::Folder;
-use super::{BackupError, io_error};
 use crate::base::lsn::Lsn;
 use crate::log::block::UNIT_HEAD_BYTES;
 use crate::log::directory::Directory;

@@ -86,7 +86,8 @@ impl Directory {
         Ok(Directory::new(disk, path, identity, lock))
     }
 
-    /// Opens the directory at `path`, which must exist, without a lock: for reading files that may be written meanwhile.
+    /// Opens the directory at `path`, which must exist, without a lock: for reading files that may be written at the
+    /// same time.
     pub(crate) fn look_into(disk: Arc<dyn Disk>, path: &Path) -> Result<Directory, LogError> {
         let identity = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         Ok(Directory::new(disk, path, identity, Box::new(())))

@@ -1,5 +1,5 @@
-//! `tidegate backup` and `tidegate restore`: what a copy has, which moments of it can be restored, and what survives when
-//! either side is killed.
+//! `tidegate backup` and `tidegate restore`: what a copy has, which moments of it can be restored, and what survives
+//! when either side is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -321,4 +321,26 @@ fn a_backup_that_is_impossible_says_why() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     let said = run(command.arg("restore").arg(folder.path()).arg("--into").arg(folder.path().join("new")));
     assert!(!said.is_good && said.text.contains("there is no copy"), "{}", said.text);
+}
+
+#[test]
+fn a_user_needs_no_right_but_feed() {
+    let bench = Bench::new();
+    let mut raw = bench.server().raw();
+    raw.command(&["SET", "a", "1"]);
+    let user = ["ACL", "SETUSER", "backup", "on", ">change-me", "resetchannels", "+feed"];
+    assert_eq!(raw.command(&user), Value::ok());
+    assert_eq!(raw.command(&["ACL", "SETUSER", "other", "on", ">change-me", "+@all", "-feed"]), Value::ok());
+    let backup = |user: &str| {
+        let from = format!("redis://{user}:change-me@127.0.0.1:{}", bench.server().port());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        run(command.arg("backup").arg(bench.path("copies")).args(["--from", &from]))
+    };
+    ok(&backup("backup"));
+    let said = backup("other");
+    assert!(!said.is_good && said.text.contains("NOPERM"), "{}", said.text);
+    assert_eq!(bench.copies().len(), 1);
+    // What the refused call has begun is gone.
+    ok(&backup("backup"));
+    assert!(std::fs::read_dir(bench.path("copies")).is_ok_and(|entries| entries.count() == 2));
 }

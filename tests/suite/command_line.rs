@@ -11,7 +11,7 @@ fn said(args: &[&str]) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-const SUBCOMMANDS: [&str; 6] = ["ping", "scripts", "import", "export", "check", "node"];
+const SUBCOMMANDS: [&str; 8] = ["ping", "scripts", "import", "export", "backup", "restore", "check", "node"];
 
 #[test]
 fn a_mistyped_subcommand_gets_a_suggestion() {

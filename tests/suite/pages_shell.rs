@@ -125,6 +125,9 @@ impl Machine {
         if line.starts_with("tidegate import") && !line.contains("--into") {
             line.push_str(&format!(" --into redis://{usual}"));
         }
+        if line.starts_with("tidegate backup") && !line.contains("--from") {
+            line.push_str(&format!(" --from redis://{usual}"));
+        }
         if line.starts_with("redis-cli") && !line.contains(" -p ") {
             line = line.replacen("redis-cli", &format!("redis-cli -p {}", self.usual.port()), 1);
         }
