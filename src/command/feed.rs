@@ -2,7 +2,7 @@
 
 use super::help::help;
 use crate::base::lsn::Lsn;
-use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::persist::feed::{FeedRefusal, Question};
 use crate::persist::limits::{FEED_PART_BYTES, FEED_PART_MAX_BYTES};
 use crate::resp::reply::Reply;
@@ -11,14 +11,14 @@ use crate::spec::error::Error;
 use crate::spec::{Flags, Group};
 use crate::wait::{Wait, deadline_after_ms};
 
-const BAD_COUNT: Error = Error::text("ERR COUNT is a number of bytes from 1 to 67108864");
+const BAD_COUNT: Error = Error::text("ERR COUNT is a number of bytes from 1 to 8388608");
 
 fn snapshot(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
-    ask(ctx, Question::Snapshot, None)
+    ask(ctx, Question::Snapshot).map(|_| wait(None))
 }
 
 fn part(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
-    ask(ctx, Question::Part, None)
+    ask(ctx, Question::Part).map(|_| wait(None))
 }
 
 /// FEED READ: without BLOCK it replies at once; with BLOCK it waits for a change, with 0 for ever.
@@ -35,21 +35,27 @@ fn read(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
             return Err(Error::Syntax);
         }
     }
-    let after = Lsn::new(after);
-    if !blocks && ctx.server.persistence.feed_end() == Some(after) {
-        ctx.reply.null_array();
-        return Ok(Flow::Replied);
+    let question = Question::Units { after: Lsn::new(after), bytes };
+    let has_begun = ask(ctx, question)?;
+    match blocks || has_begun {
+        // A part that is being read has no deadline.
+        true => Ok(wait(deadline_ms.filter(|_| !has_begun))),
+        false => {
+            ctx.reply.null_array();
+            Ok(Flow::Replied)
+        }
     }
-    ask(ctx, Question::Units { after, bytes }, deadline_ms)
 }
 
-fn ask(ctx: &mut Ctx<'_>, question: Question, deadline_ms: Option<i64>) -> MayWait {
-    if ctx.origin != Origin::Client {
-        return Err(Error::text("ERR the feed is read by commands of their own"));
-    }
+/// Asks the feed. Returns whether the answer is on its way.
+fn ask(ctx: &mut Ctx<'_>, question: Question) -> Result<bool, Error> {
     let client = (ctx.session.key, ctx.entry.id);
-    ctx.server.persistence.ask_feed(client, question).map_err(refused)?;
-    Ok(Flow::wait(Wait::until(deadline_ms, Reply::null_array)))
+    let (sessions, now_ms) = (&ctx.server.clients.sessions, ctx.server.time.clock.steady_ms());
+    ctx.server.persistence.ask_feed(client, question, now_ms, |key| sessions.get(key).is_some()).map_err(refused)
+}
+
+fn wait(deadline_ms: Option<i64>) -> Flow {
+    Flow::wait(Wait::until(deadline_ms, Reply::null_array))
 }
 
 /// FEED STATE: the history that the changes belong to, and how far the feed goes.

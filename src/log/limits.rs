@@ -8,8 +8,8 @@ use crate::base::limits::SCRATCH_KEEP_BYTES;
 /// reader of the journal holds in memory.
 pub const LOG_SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Bytes that a reader of the journal reads at once of what was written since it looked last.
-pub const LOG_READ_ON_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes that a reader of the journal reads at once of what was written since it looked last. Tests reach it sooner.
+pub const LOG_READ_ON_BYTES: usize = if cfg!(test) { 8 * 1024 } else { 8 * 1024 * 1024 };
 
 /// Bytes of the segment that a start begins with. It is small because it is filled with zeros before the first client
 /// is served.

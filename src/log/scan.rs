@@ -591,15 +591,31 @@ impl Recovery {
         self.next.previous()
     }
 
-    /// Reads some of what was written behind the block read last since its segment was loaded.
-    pub(super) fn read_on(&mut self) -> Result<(), LogError> {
-        let Some(header) = self.chain.get(self.at).filter(|_| self.is_loaded) else { return Ok(()) };
+    /// Reads some of what was written behind the block read last since its segment was loaded. Returns false if that
+    /// segment is not loaded, or is no longer part of the log of a group: then the rest must be looked for anew.
+    pub(super) fn read_on(&mut self) -> Result<bool, LogError> {
+        self.end = None;
+        let Some(header) = self.chain.get(self.at).copied().filter(|_| self.is_loaded) else { return Ok(false) };
+        // In the log of a group, what lies behind the block may have been cut off, and is still in the file.
+        if header.standing.is_some() && !self.find_chain_anew(header.number)? {
+            return Ok(false);
+        }
         let path = self.directory.segment(header.number);
         let from = self.bytes.len().min(self.offset as usize);
         let to = self.bytes.len().min(from + LOG_READ_ON_BYTES);
         let file = self.directory.open_segment(header.number);
         let read = file.and_then(|file| read_up_to(&*file, &mut self.bytes[from..to], from as u64));
-        read.map(drop).map_err(|source| LogError::Io { path, source })
+        read.map(|_| true).map_err(|source| LogError::Io { path, source })
+    }
+
+    /// Looks which segments there are by now. Returns whether the one that is being read, of this number, is among
+    /// them.
+    fn find_chain_anew(&mut self, number: u64) -> Result<bool, LogError> {
+        let (mut now, numbers) = Recovery::list(Arc::clone(&self.directory), Lsn::NONE)?;
+        now.link_chain(&numbers, u64::MAX)?;
+        let Some(at) = now.chain.iter().position(|header| header.number == number) else { return Ok(false) };
+        (self.chain, self.at) = (now.chain, at);
+        Ok(true)
     }
 
     fn read_segment(&self, number: u64, bytes: &mut Vec<u8>) -> Result<(), LogError> {

@@ -104,15 +104,15 @@ impl Bench {
 
     /// Reads all units after `lsn` and compares them with those that were appended. Returns the last one read.
     fn check_read(&self, lsn: Lsn) -> Lsn {
-        let reader = self
-            .journal
-            .read_after(lsn)
-            .expect("it is local")
-            .unwrap_or_else(|error| panic!("{:?}: {error}", self.kind));
-        self.check_rest(reader, lsn)
+        let mut reader = self.read_after(lsn).unwrap_or_else(|error| panic!("{:?}: {error}", self.kind));
+        self.check_rest(&mut reader, lsn)
     }
 
-    fn check_rest(&self, mut reader: UnitReader, lsn: Lsn) -> Lsn {
+    fn read_after(&self, lsn: Lsn) -> Result<UnitReader, ReadError> {
+        self.journal.source().expect("it is on this machine").read_after(lsn, Lsn::MAX)
+    }
+
+    fn check_rest(&self, reader: &mut UnitReader, lsn: Lsn) -> Lsn {
         let mut last = lsn;
         while let Some(block) = reader.next_block().unwrap_or_else(|error| panic!("{:?}: {error}", self.kind)) {
             for unit in block.units() {
@@ -140,6 +140,27 @@ fn what_is_read_after_an_lsn_is_what_was_appended() {
         for from in [0, 1, 17, 59, 60, 1_000] {
             assert_eq!(bench.check_read(lsn(from)), lsn(from.max(60)), "{kind:?}");
         }
+    }
+}
+
+#[test]
+fn a_reader_goes_on_with_what_is_appended_later() {
+    for kind in KINDS {
+        let mut bench = Bench::new(kind, SyncPolicy::Always);
+        let mut reader = bench.read_after(Lsn::NONE).expect("it is empty");
+        let mut last = Lsn::NONE;
+        for round in 0..60 {
+            // Some of it lies in one segment, some spans several.
+            for at in 0..1 + round % 13 {
+                bench.append(1 + at * 97 % 3_000, Commit::HandOver);
+            }
+            bench.work();
+            reader.go_on_until(Lsn::MAX);
+            last = bench.check_rest(&mut reader, last);
+        }
+        bench.work_until("all units become safe", |journal| journal.is_safe());
+        reader.go_on_until(Lsn::MAX);
+        assert_eq!(bench.check_rest(&mut reader, last), lsn(bench.appended.len() as u64), "{kind:?}");
     }
 }
 
@@ -196,12 +217,12 @@ fn what_is_cut_is_gone_and_the_rest_stays() {
     for kind in KINDS {
         let mut bench = Bench::new(kind, SyncPolicy::Always);
         bench.append_many();
-        let begun = bench.journal.read_after(Lsn::NONE).expect("it is local").expect("all units are there");
+        let begun = bench.read_after(Lsn::NONE).expect("all units are there");
         bench.journal.cut(lsn(40));
         for _ in 0..20 {
             bench.work();
         }
-        let Some(Err(ReadError::Gone { covered })) = bench.journal.read_after(Lsn::NONE) else { panic!("{kind:?}") };
+        let Err(ReadError::Gone { covered }) = bench.read_after(Lsn::NONE) else { panic!("{kind:?}") };
         assert!(Lsn::NONE < covered && covered <= lsn(40), "{kind:?}: {covered}");
         assert_eq!(bench.check_read(covered), lsn(60), "{kind:?}");
         // A reader that had begun before reads on, or learns that the units are gone: never other ones.

@@ -6,7 +6,7 @@
 //! | [`safe`](Journal::safe) | the last unit that nothing can take away, as far as `appendfsync` promises; only grows |
 //! | [`state`](Journal::state) | whether units are taken: yes, not for now, or never again |
 //! | [`begin_sync`](Journal::begin_sync) | makes all units durable soon, whatever `appendfsync` says; does not wait |
-//! | [`read_after`](Journal::read_after) | the units after an Lsn, in order, byte for byte; none can still be lost |
+//! | [`source`](Journal::source) | reads the units after an Lsn, in order, byte for byte; none can still be lost |
 //! | [`cut`](Journal::cut) | gives up the units that a durable snapshot covers |
 //!
 //! There are two kinds: the local one, which the tests in `conformance.rs` judge by this table, with threads and
@@ -22,7 +22,7 @@ use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::log::block::HEAD_BYTES;
-use crate::log::follow::{ReadError, UnitReader};
+use crate::log::follow::UnitSource;
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
 use crate::log::replicated::block::Block;
 use crate::log::replicated::types::Position;
@@ -141,11 +141,10 @@ impl Journal {
         }
     }
 
-    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place. A node's
-    /// log belongs to its group: `None`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "feeds of changes will read the journal from here"))]
-    pub(crate) fn read_after(&self, lsn: Lsn) -> Option<Result<UnitReader, ReadError>> {
-        self.local().map(|log| log.read_after(lsn))
+    /// Returns the files of this machine, in which [units are read](UnitSource::read_after); `None` in a group, where
+    /// they belong to the node.
+    pub(super) fn source(&self) -> Option<UnitSource> {
+        self.local().map(Log::source)
     }
 
     /// Gives up the units up to `snapshot`, as far as whole segments hold nothing else. A durable snapshot that covers

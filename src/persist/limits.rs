@@ -80,10 +80,14 @@ pub(crate) const DISK_STUCK_AFTER: Duration = Duration::from_secs(3);
 /// Connections that read the feed at a time. Each holds a segment of the journal in memory while it reads.
 pub(crate) const FEED_READERS_MAX: usize = 8;
 
-/// After how long without a question the journal is closed for a reader of the feed. It is opened again for the next.
+/// After how long the journal is closed for a reader of the feed that has not asked, or waits; and after how long
+/// without a question another connection may take its place. It is opened again for the next part.
 pub(crate) const FEED_REST: Duration = Duration::from_secs(10);
 
-/// Bytes of units in one part of the feed, unless the reader says otherwise; and the most that it may ask for. A part
-/// ends with a whole block, so it may be larger.
+/// How often the journal is synced for readers of the feed that wait, with `appendfsync no`.
+pub(crate) const FEED_SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes of units in one part of the feed, unless the reader says otherwise; and the most that it may ask for, so that
+/// copying them into the reply holds up no other client. A part ends with a whole block, so it may be larger.
 pub(crate) const FEED_PART_BYTES: usize = 1024 * 1024;
-pub(crate) const FEED_PART_MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const FEED_PART_MAX_BYTES: usize = 8 * 1024 * 1024;

@@ -5,6 +5,7 @@ mod conformance;
 mod copies;
 pub mod error;
 pub(crate) mod feed;
+mod feed_steps;
 pub(crate) mod fences;
 pub(crate) mod group;
 pub(crate) mod group_admin;

@@ -352,7 +352,7 @@ impl Persistence {
 
     /// Records the outcome for the clients that wait for a snapshot.
     fn answer(&mut self, waiting: Vec<(SessionKey, CommandId)>, outcome: &Result<(), String>) {
-        self.news.tell(waiting, &outcome);
+        self.news.tell(waiting, outcome);
     }
 
     /// Drops the tail if there is no journal: it was kept for one that has not begun.

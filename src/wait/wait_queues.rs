@@ -252,6 +252,18 @@ impl Waits {
         }
     }
 
+    /// Lets a call wait for as long as it takes: its result is on its way.
+    pub(crate) fn lift_deadline(&mut self, ticket: Ticket) {
+        let Some(parked) = self.calls.get_mut(&ticket) else { return };
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.remove(&(due_ms, ticket));
+        }
+        parked.deadline_ms = None;
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.insert((due_ms, ticket));
+        }
+    }
+
     /// Whether a key with waiting calls was touched.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {

@@ -101,6 +101,7 @@ impl Following {
             return Ok(false);
         }
         let more = self.follow_orders(engine).inspect_err(|_| self.has_failed = true)?;
+        engine.server.follow_feeds();
         engine.server.watch_group();
         if self.is_settled() && self.told < self.followed {
             self.told = self.followed;

@@ -28,6 +28,7 @@ use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 use crate::persist::Persistence;
 use crate::persist::fences::FEW_FOLLOWERS;
+use crate::persist::group_requests::Waiter;
 use crate::persist::journal::{Change, Journal};
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
@@ -36,6 +37,7 @@ use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::wait::Ticket;
+use crate::wait::wait_queues::Waits;
 
 /// Effects of the journal on clients.
 impl Delivery<'_> {
@@ -143,8 +145,21 @@ impl ServerState {
     /// See [`Delivery::follow_journal`].
     pub fn follow_journal(&mut self) {
         self.delivery().follow_journal();
-        if self.persistence.has_waiting_feeds() {
-            self.persistence.begin_due_feeds();
+        self.follow_feeds();
+    }
+
+    /// Begins to answer the readers of the feed that wait for units which are safe now.
+    pub(in crate::engine) fn follow_feeds(&mut self) {
+        if !self.persistence.has_waiting_feeds() {
+            return;
+        }
+        let (waits, sessions) = (&mut self.waits, &self.clients.sessions);
+        let call = |waits: &Waits, (client, command)| waits.blocking_call(sessions, client, command);
+        let is_waiting = |client: Waiter| sessions.get(client.0).map(|_| call(waits, client).is_some());
+        for client in self.persistence.begin_due_feeds(is_waiting) {
+            if let Some(ticket) = call(waits, client) {
+                waits.lift_deadline(ticket);
+            }
         }
     }
 
