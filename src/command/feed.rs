@@ -78,6 +78,7 @@ const SUB: Command = Command {
     arity: 2,
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE).union(Flags::NO_MULTI),
     group: Group::Server,
+    categories: &["@replication"],
     since: "0.1.0",
     tips: &["nondeterministic_output"],
     ..Command::EMPTY
@@ -88,6 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     name: "feed",
     arity: -2,
     group: Group::Server,
+    categories: &["@replication"],
     since: "0.1.0",
     complexity: "Depends on subcommand.",
     summary: "A container for commands that read the data and all changes.",

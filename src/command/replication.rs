@@ -235,6 +235,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: REPLICATION.flags.union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         complexity: "O(N) for N bytes of data, a slice at a time",
+        categories: &["@replication"],
         summary: "Sends a snapshot of all data as RDB, as to a replica, and closes the connection.",
         syntax: "replicationid offset:integer",
         since: "2.8.0",
@@ -246,6 +247,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: REPLICATION.flags.union(Flags::LOADING).union(Flags::STALE).union(Flags::ALLOW_BUSY),
         complexity: "O(1)",
+        categories: &["@replication"],
         summary: "Sets options for the snapshot of SYNC or PSYNC.",
         since: "3.0.0",
         run: Run::Now(replconf),
@@ -268,6 +270,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 1,
         flags: REPLICATION.flags.union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         complexity: "O(N) for N bytes of data, a slice at a time",
+        categories: &["@replication"],
         summary: "Sends a snapshot of all data as RDB and closes the connection.",
         run: Run::Now(sync),
         ..REPLICATION

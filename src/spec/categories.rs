@@ -4,8 +4,8 @@
 use super::{Command, Flags, Group};
 
 /// The categories, in Redis' order, behind them that which came to Redis with GCRA and went with it, and this server's
-/// own, as COMMAND INFO shows them.
-pub(crate) const CATEGORIES: [&str; 23] = [
+/// own two, as COMMAND INFO shows them.
+pub(crate) const CATEGORIES: [&str; 24] = [
     "@keyspace",
     "@read",
     "@write",
@@ -29,6 +29,7 @@ pub(crate) const CATEGORIES: [&str; 23] = [
     "@scripting",
     "@rate_limit",
     "@coordination",
+    "@replication",
 ];
 
 /// Returns the category of this name, which begins with `@`, in any case.

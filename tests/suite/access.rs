@@ -601,7 +601,7 @@ fn acl_cat_lists_commands_and_acl_genpass_draws_passwords() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let Value::Array(categories) = words(&mut raw, "ACL CAT") else { panic!("a list") };
-    assert_eq!(categories.len(), 23);
+    assert_eq!(categories.len(), 24);
     let Value::Array(names) = words(&mut raw, "ACL CAT scripting") else { panic!("a list") };
     assert!(sorted(names).contains(&Value::bulk("eval")));
     assert_eq!(words(&mut raw, "ACL CAT nosuch"), Value::error("ERR Unknown category 'nosuch'"));

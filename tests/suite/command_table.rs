@@ -289,7 +289,12 @@ fn described(reply: &Value) -> BTreeMap<String, Vec<Value>> {
         let [name, fields @ .., subcommands] = elements(command) else { panic!("not a command: {command:?}") };
         let name = text(name);
         let comparable = |(index, field): (usize, &Value)| match FIELDS[index] {
-            "flags" | "categories" | "tips" => Value::Array(sorted(elements(field).to_vec())),
+            // The category is this server's own, also of commands that others have.
+            "categories" => {
+                let others = elements(field).iter().filter(|category| text(category) != "@replication");
+                Value::Array(sorted(others.cloned().collect()))
+            }
+            "flags" | "tips" => Value::Array(sorted(elements(field).to_vec())),
             "key specs" => Value::Array(elements(field).iter().map(key_spec).collect()),
             _ => field.clone(),
         };

@@ -10,7 +10,7 @@ use std::thread;
 use tidegate::base::clock::Clock;
 use tidegate::base::rng::Rng;
 use tidegate::command;
-use tidegate::config::Config;
+use tidegate::config::{AllowFrom, Config};
 use tidegate::engine::Engine;
 use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
 use tidegate::persist::tail::Tail;
@@ -253,6 +253,13 @@ impl Bench {
             self.engine.apply(db, &effect).map_err(|misfit| format!("{misfit}: {}", effect_text((db, effect))))?;
         }
         if effects.is_empty() { Ok(()) } else { Err("what is written can't be read".to_owned()) }
+    }
+
+    /// The digest of all data, as DEBUG DIGEST of a server gives it.
+    pub(crate) fn digest(&mut self) -> String {
+        self.engine.server.config.enable_debug_command = AllowFrom::Yes;
+        let reply = self.call(0, &words(&["DEBUG", "DIGEST"]));
+        String::from_utf8(reply).expect("text").trim_start_matches('+').trim_end().to_owned()
     }
 
     /// All keys of all databases, without data that had expired at the last look.

@@ -30,6 +30,7 @@ mod ending;
 mod escapes;
 mod events;
 mod eviction;
+mod feed;
 mod floors;
 mod group;
 mod harness;

@@ -13,6 +13,9 @@ use crate::oracle::REDIS_CLI;
 /// Languages whose blocks are run: here, in `pages_shell.rs`, in `tour.rs`, or by `tests/clients/run`.
 const LANGUAGES: [&str; 8] = ["console", "sh", "python", "sql", "go", "java", "js", "haproxy"];
 
+/// Pages about a server with a journal.
+const WITH_JOURNAL: [&str; 1] = ["docs/feed.md"];
+
 /// A fenced block.
 pub(crate) struct Block {
     pub(crate) page: String,
@@ -88,7 +91,8 @@ fn the_pages_show_the_real_output() {
     let blocks: Vec<Block> = blocks_of("console").into_iter().filter(|block| block.page != "README.md").collect();
     let mut typed = 0;
     for page in blocks.chunk_by(|one, next| one.page == next.page) {
-        let server = Server::start(Program::Tidegate, &[]);
+        let flags: &[&str] = if WITH_JOURNAL.contains(&page[0].page.as_str()) { &["--appendonly", "yes"] } else { &[] };
+        let server = Server::start(Program::Tidegate, flags);
         for (command, shown) in page.iter().flat_map(|block| steps(&block.text)) {
             let line = command.replacen("redis-cli", &format!("redis-cli --no-raw -p {}", server.port()), 1);
             let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
