@@ -39,18 +39,19 @@ impl Folder {
         std::fs::create_dir_all(path).map_err(io_error(path))?;
         let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
         let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
+        // Before the snapshot: opening the journal removes files that are unfinished.
+        let log = open_log(Recovery::open(Arc::clone(&directory), last)?)?;
         let writer = match snapshot {
             Some(snapshot) => {
                 let (serial, sizes) = (rng.next_u64(), Sizes::default());
                 let begin = Begin { serial, time_ms: snapshot.time_ms, sizes, notify: Box::new(|| {}) };
-                let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
+                let mut writer = SnapshotWriter::begin(directory, LogBeside::none(), begin);
                 writer.start().map_err(io_error(path))?;
                 writer.hurry();
                 Some(writer)
             }
             None => None,
         };
-        let log = open_log(Recovery::open(directory, last)?)?;
         let time_ms = snapshot.map_or(0, |snapshot| snapshot.time_ms);
         Ok(Folder { path: path.to_owned(), snapshot: writer, log, last, time_ms, bytes: 0 })
     }
