@@ -87,6 +87,10 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
             return check_directory(matches);
         }
         Some(("node", matches)) => manage_nodes(matches),
+        Some(("config", matches)) => {
+            process::end_with_the_reader();
+            show_configuration(matches)
+        }
         Some(("scripts", matches)) => {
             process::end_with_the_reader();
             show_scripts(matches)
@@ -131,6 +135,7 @@ fn with_helpers(server: Command) -> Command {
         .subcommand(restore_command())
         .subcommand(check_command())
         .subcommand(node_command())
+        .subcommand(config_command())
 }
 
 /// The flags for TLS, named as in redis-cli. A short help leaves them out.
@@ -192,8 +197,17 @@ fn ping_command() -> Command {
             short("password", 'a', "PASSWORD")
                 .help("Password; set TIDEGATE_AUTH in the environment instead to hide it from other users"),
         )
+        .arg(time(
+            "wait",
+            "Wait for so long until a server answers that is being started or loads its data, such as 30s",
+        ))
         .args(tls_flags())
         .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print help"))
+}
+
+/// A flag for a length of time.
+fn time(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("TIME").value_parser(humantime::parse_duration).help(help)
 }
 
 /// A flag that takes the address of a server.
@@ -245,9 +259,6 @@ fn export_command() -> Command {
 }
 
 fn backup_command() -> Command {
-    let time = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("TIME").value_parser(humantime::parse_duration).help(help)
-    };
     Command::new("backup")
         .about("Copy everything that a running server has into a folder, and follow it if asked to")
         .arg(Arg::new("DIR").required(true).help("The folder of the copies; each is a folder in it, named by its time"))
@@ -364,6 +375,40 @@ fn generate(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn config_command() -> Command {
+    let arguments = || {
+        Arg::new("ARGUMENTS")
+            .num_args(0..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .value_parser(value_parser!(OsString))
+            .help("[FILE|-] [--name value...], as a server would be started")
+    };
+    let task = |name: &'static str, about: &'static str| Command::new(name).about(about).arg(arguments());
+    Command::new("config")
+        .about("Look at a configuration without starting a server")
+        .subcommand_required(true)
+        .subcommand(task("check", "Check it as a start would: values, users, certificates, and nodes"))
+        .subcommand(task("print", "Print all values as a file, apart from secrets and users"))
+}
+
+fn show_configuration(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let Some((task, matches)) = matches.subcommand() else { return Ok(()) };
+    let given = matches.get_many::<OsString>("ARGUMENTS").into_iter().flatten().cloned();
+    let Asked::Server(arguments) = Arguments::parse(given) else {
+        return Err(format!("`tidegate config {task} --help` explains what to give").into());
+    };
+    let config = Config::from_arguments(&arguments)?;
+    if task == "print" {
+        std::io::stdout().write_all(&config::effective(&config))?;
+        return Ok(());
+    }
+    server::examine(&config)?;
+    config.warnings().iter().chain(&config.notices()).for_each(|line| say(line));
+    say("a server can be started with this configuration");
+    Ok(())
+}
+
 fn manage_nodes(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
     let node = || matches.get_one::<u64>("ID").copied().unwrap_or_default();
@@ -447,7 +492,8 @@ fn abort_on_panic() {
 
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let url = &url_to_ping(matches)?;
-    ping::ping(Address { url, tls: &tls(matches, &[url])? })?;
+    let patience = matches.get_one::<Duration>("wait").copied().unwrap_or_default();
+    ping::wait(Address { url, tls: &tls(matches, &[url])? }, patience)?;
     say("PONG");
     Ok(())
 }

@@ -51,7 +51,7 @@ pub use output_limits::{OutputLimit, OutputLimits};
 pub use reason::{Inert, Reason};
 pub use reference::reference;
 pub use refusal::Refusal;
-pub use rewrite::{Added, rewrite};
+pub use rewrite::{Added, effective, rewrite};
 pub use shares::BytesOrShare;
 pub use source::Source;
 pub use table::{Change, Config, PARAMETERS, Parameter};

@@ -73,6 +73,16 @@ pub fn rewrite(old: &[u8], config: &Config, users: Option<&[Vec<u8>]>, added: Ad
     kept.chain(mark).chain(new.iter().map(Vec::as_slice)).flat_map(|line| [line, b"\n"]).flatten().copied().collect()
 }
 
+/// Returns a file with all values of `config`, apart from secrets and users: these are only mentioned.
+pub fn effective(config: &Config) -> Vec<u8> {
+    let lines = all().flat_map(|parameter| match parameter.is_secret {
+        true if config.value(parameter).is_empty() => Vec::new(),
+        true => vec![format!("# {} is set, and not shown", parameter.name).into_bytes()],
+        false => written(config, parameter, false),
+    });
+    lines.flat_map(|line| [line, b"\n".to_vec()]).flatten().collect()
+}
+
 /// A line of the file.
 struct Line<'a> {
     text: &'a [u8],

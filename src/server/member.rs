@@ -68,6 +68,13 @@ pub(super) fn node_of(config: &Config) -> Result<Option<NodeId>, MemberError> {
     }
 }
 
+/// Checks the settings of this server as a node, if it is to be one.
+pub(super) fn examine(config: &Config, platform: Platform) -> Result<(), MemberError> {
+    let Some(node) = node_of(config)? else { return Ok(()) };
+    settings(config, node, platform)?.security.check().map_err(NodeError::from)?;
+    Ok(())
+}
+
 /// Starts the node in its directory. `wake` is called when the engine has orders to follow.
 pub(super) fn begin(
     engine: &mut Engine,

@@ -192,6 +192,21 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     done
 }
 
+/// Checks what a start would check before it opens its addresses and its data: certificates, commands that are renamed,
+/// users, and the settings of a node.
+pub fn examine(config: &Config) -> Result<(), StartError> {
+    acceptor(config).map_err(|error| StartError::Tls(error.to_string()))?;
+    if config.port == 0 && config.tls_port == 0 && config.unixsocket.as_os_str().is_empty() {
+        return Err(StartError::NoListener);
+    }
+    let table = command::renamed_table(&config.source.renamed)?;
+    let mut engine = Engine::new(config.clone(), table, Clock::system(), Rng::from_entropy())
+        .map_err(|error| StartError::Scripts(error.to_string()))?;
+    engine.server.acl.configure_users(config, table).map_err(StartError::Users)?;
+    member::examine(config, engine.server.persistence.saving.platform.clone())
+        .map_err(|error| StartError::Member(error.into()))
+}
+
 /// Writes the process id to `pidfile`. The file is removed when the value is dropped.
 fn write_pid_file(config: &Config) -> Option<PidFile> {
     let path = Some(config.dir.join(&config.pidfile)).filter(|_| !config.pidfile.as_os_str().is_empty())?;

@@ -11,7 +11,7 @@ fn said(args: &[&str]) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-const SUBCOMMANDS: [&str; 8] = ["ping", "scripts", "import", "export", "backup", "restore", "check", "node"];
+const SUBCOMMANDS: [&str; 9] = ["ping", "scripts", "import", "export", "backup", "restore", "check", "node", "config"];
 
 #[test]
 fn a_mistyped_subcommand_gets_a_suggestion() {
@@ -95,4 +95,74 @@ fn a_container_may_be_started_by_the_name_of_redis() {
     assert_eq!(said(&["redis-server", "--version"]), said(&["--version"]));
     let (_, error) = said(&["redis-server", "./redis.conf"]);
     assert_eq!(error, "can't open config file './redis.conf': No such file or directory\n");
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_start() {
+    let good = "a server can be started with this configuration\n";
+    assert_eq!(said(&["config", "check"]), (good.to_owned(), String::new()));
+    assert_eq!(said(&["config", "check", "--port", "0", "--unixsocket", "/tmp/x"]).0, good);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("a.conf");
+    let path = file.to_str().expect("a path of plain text");
+    let mut with = |text: &str, more: &[&str]| {
+        std::fs::write(&file, text).expect("a file");
+        said(&[&["config", "check", path][..], more].concat())
+    };
+    assert_eq!(with("port 7000\nmaxmemory 1gb\n", &[]).0, good);
+    let (told, _) = with("port 7000\nhash-max-ziplist-entries 5\n", &[]);
+    assert!(told.ends_with(good), "{told}");
+    for (text, more, error) in [
+        ("prot 7000\nmaxmemory lots\n", &[][..], "Did you mean port?"),
+        ("maxmemory lots\n", &[], "maxmemory lots"),
+        ("port 7000\n", &["--port", "0"], "nothing to listen on"),
+        ("user alice on >secret +nosuchcommand\n", &[], "nosuchcommand"),
+        (
+            "tls-port 7001\ntls-auth-clients no\ntls-cert-file /nowhere.crt\ntls-key-file /nowhere.key\n",
+            &[],
+            "/nowhere.key",
+        ),
+        ("node-id 1\n", &[], "`nodes` names no group"),
+        ("node-id 1\nnodes 1=127.0.0.1:7000@17000\nnode-secret-file /nowhere.secret\n", &[], "/nowhere.secret"),
+        ("", &["--help"], "`tidegate config check --help`"),
+    ] {
+        let (told, refused) = with(text, more);
+        assert!(told.is_empty() && refused.contains(error), "{text}{more:?}: {told}{refused}");
+    }
+}
+
+#[test]
+fn a_printed_configuration_starts_the_same_server() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("a.conf");
+    let path = file.to_str().expect("a path of plain text");
+    std::fs::write(&file, "dir /\nport 7000\nsave 60 1\nbind 127.0.0.1 ::1\nrequirepass hush\n").expect("a file");
+    let (first, error) = said(&["config", "print", path, "--maxmemory", "2gb"]);
+    assert!(error.is_empty(), "{error}");
+    for line in ["port 7000", "save 60 1", "maxmemory 2147483648", "# requirepass is set, and not shown", "hz 10"] {
+        assert!(first.lines().any(|own| own == line), "{line}: {first}");
+    }
+    assert!(!first.contains("hush"), "{first}");
+    std::fs::write(&file, &first).expect("a file");
+    let (second, error) = said(&["config", "print", path]);
+    assert_eq!(second, first.replace("# requirepass is set, and not shown\n", ""), "{error}");
+}
+
+#[test]
+fn ping_waits_for_a_server_that_is_being_started() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
+    let (port, wait) = (port.to_string(), ["ping", "-p"]);
+    assert!(said(&[&wait[..], &[&port, "--wait", "200ms"]].concat()).1.contains("no answer"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["--port", &port, "--save", "", "--logfile", "log"])
+        .current_dir(&folder)
+        .spawn()
+        .expect("the program of this build");
+    let pong = said(&[&wait[..], &[&port, "--wait", "1m"]].concat());
+    let (ended, gone) = (server.kill(), server.wait());
+    assert_eq!(pong, ("PONG\n".to_owned(), String::new()));
+    ended.and(gone).expect("the server ran");
+    let (_, error) = said(&["ping", "--wait", "soon"]);
+    assert!(error.contains("invalid value 'soon' for '--wait <TIME>'"), "{error}");
 }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::error::{LinkError, SecurityError};
+use super::error::{LinkError, SecurityError, StartError};
 use super::secret::{self, SharedKey};
 use super::settings::Security;
 use crate::base::pem;
@@ -45,6 +45,14 @@ pub(super) enum Names {
     Key,
     /// The host of their address.
     Host,
+}
+
+impl Security {
+    /// Reads the files as a start does.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        Guard::new(self)?;
+        Ok(())
+    }
 }
 
 impl Guard {
