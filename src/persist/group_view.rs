@@ -49,6 +49,11 @@ impl GroupView {
 }
 
 impl GroupLog {
+    /// Whether this node belongs to the group, as far as its own log says.
+    pub(crate) fn is_member(&self) -> bool {
+        self.facts().own.is_some_and(|own| self.members().contains(own))
+    }
+
     /// Returns the group as clients are told of it.
     pub(crate) fn view(&self) -> GroupView {
         let (facts, leader) = (self.facts(), self.leader());

@@ -312,6 +312,7 @@ fn nodes_come_and_go_while_the_group_works() {
     assert!(!is_done && said.contains("node 4 does not ask to join: start it"), "{said}");
     group.start_with(4, &[1, 2, 3, 4]);
     group.until_listed(leader, &["4", "waiting"]);
+    assert_eq!(group.get(4, "/ready"), Some(503), "it follows nobody");
     let other = 6 - leader - lost;
     let said = group.managed(other, &["add", "4"]);
     assert!(said.contains("node 4 is a member") && said.ends_with("node 4 votes\n"), "{said}");

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use crate::base::os::allocated::allocated_bytes;
 use crate::engine::limits::READY_PATIENCE_MS;
 use crate::engine::state::{Engine, ServerState};
+use crate::persist::group::GroupLog;
+use crate::persist::journal::Journal;
 use crate::session::registry::Readiness;
 
 impl ServerState {
     /// Returns what it can serve to clients whom no command keeps waiting.
     pub(crate) fn readiness(&self) -> Readiness {
-        let journal = self.persistence.journal.as_ref();
+        let journal = self.persistence.journal.as_ref().filter(|journal| journal.is_good());
+        let group = journal.and_then(Journal::member).filter(|group| !group.leads());
         match () {
             () if self.persistence.loading.is_some() => Readiness::Loading,
-            () if journal.is_some_and(|journal| journal.is_good() && journal.is_follower()) => Readiness::Following,
+            () if group.is_some_and(GroupLog::is_member) => Readiness::Following,
             () if self.persistence.is_unlogged(&self.config) => Readiness::Unlogged,
             () => Readiness::Ready,
         }
