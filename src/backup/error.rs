@@ -41,6 +41,9 @@ pub enum BackupError {
     /// The server is of a newer version.
     #[error("the changes have format {0}, which this version does not know: use the version of the server")]
     Newer(u8),
+    /// The moment lies behind the end of the copies.
+    #[error("the copies end with the change {0}: a later one can't be restored")]
+    Ends(Lsn),
     /// There is nothing to restore.
     #[error("{}: there is no copy up to that moment here", .0.display())]
     NoCopy(PathBuf),

@@ -11,7 +11,7 @@ use crate::base::lsn::Lsn;
 use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH};
 
 /// Bytes of changes to ask for at once.
-const PART_BYTES: &[u8] = b"4194304";
+const PART_BYTES: &[u8] = b"1048576";
 
 pub(super) struct Feed {
     server: Connection<'static>,

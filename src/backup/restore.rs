@@ -1,7 +1,7 @@
 //! `tidegate restore`: a new data folder as of the end of a copy, or of an earlier moment.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::copies::all;
@@ -36,6 +36,9 @@ pub struct Restored {
     pub time_ms: i64,
 }
 
+/// The folder in which the data is before all of it is there.
+const DRAFT: &str = "restore.part";
+
 /// How often a copy is read again that is being written: a segment may have been moved since it was found.
 const TRIES: usize = 5;
 
@@ -46,6 +49,15 @@ pub fn restore(from: &Path, into: &Path, until: Until) -> Result<Restored, Backu
     if target.exists() {
         return Err(BackupError::Exists(target));
     }
+    let restored = choose(from, into, until);
+    if restored.is_err() {
+        discard(&into.join(DRAFT))?;
+    }
+    restored
+}
+
+/// Restores from the newest copy that reaches back to the moment.
+fn choose(from: &Path, into: &Path, until: Until) -> Result<Restored, BackupError> {
     let mut copies = if from.join(DATA_DIR).is_dir() { vec![from.to_owned()] } else { all(from)? };
     while let Some(copy) = copies.pop() {
         let mut tries = 1..TRIES;
@@ -55,8 +67,10 @@ pub fn restore(from: &Path, into: &Path, until: Until) -> Result<Restored, Backu
                 restored => break restored?,
             }
         };
-        if let Some(restored) = restored {
-            return Ok(restored);
+        match (restored, until) {
+            (Some(restored), Until::Lsn(lsn)) if restored.last < lsn => return Err(BackupError::Ends(restored.last)),
+            (Some(restored), _) => return take_place(into).map(|()| restored),
+            (None, _) => {}
         }
     }
     Err(BackupError::NoCopy(from.to_owned()))
@@ -83,14 +97,14 @@ fn restore_copy(copy: &Path, into: &Path, until: Until) -> Result<Option<Restore
     if begun.as_ref().is_none_or(is_in_time) { write(restore, begun, into, until) } else { Ok(None) }
 }
 
-/// Writes the data folder. Returns `None`, and writes nothing, if there was no change until then.
+/// Writes the data folder, which has no name yet. Returns `None` if there was no change until then.
 fn write(
     mut restore: Restore,
     begun: Option<Begun>,
     into: &Path,
     until: Until,
 ) -> Result<Option<Restored>, BackupError> {
-    let draft = into.join("restore.part");
+    let draft = into.join(DRAFT);
     discard(&draft)?;
     let mut folder = Folder::create(&draft, begun.as_ref())?;
     let mut time_ms = begun.map_or(0, |begun| begun.time_ms);
@@ -127,15 +141,16 @@ fn write(
     }
     let last = folder.last();
     folder.close()?;
-    if last == Lsn::NONE {
-        discard(&draft)?;
-        return Ok(None);
-    }
-    let (from, to): (PathBuf, PathBuf) = (draft.join(DATA_DIR), into.join(DATA_DIR));
+    Ok((last > Lsn::NONE).then_some(Restored { last, time_ms }))
+}
+
+/// Gives the finished data folder its name.
+fn take_place(into: &Path) -> Result<(), BackupError> {
+    let draft = into.join(DRAFT);
+    let (from, to) = (draft.join(DATA_DIR), into.join(DATA_DIR));
     fs::rename(&from, &to).map_err(io_error(&from))?;
     fs::remove_dir(&draft).map_err(io_error(&draft))?;
-    fs::File::open(into).and_then(|folder| folder.sync_all()).map_err(io_error(into))?;
-    Ok(Some(Restored { last, time_ms }))
+    fs::File::open(into).and_then(|folder| folder.sync_all()).map_err(io_error(into))
 }
 
 /// Removes what an earlier call may not have finished.
