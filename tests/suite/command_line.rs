@@ -105,7 +105,7 @@ fn a_configuration_is_checked_without_a_start() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("a.conf");
     let path = file.to_str().expect("a path of plain text");
-    let mut with = |text: &str, more: &[&str]| {
+    let with = |text: &str, more: &[&str]| {
         std::fs::write(&file, text).expect("a file");
         said(&[&["config", "check", path][..], more].concat())
     };
