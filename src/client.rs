@@ -67,11 +67,14 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the server may answer soon: nothing listens yet, or it has no data yet.
+    /// Whether the server may answer soon: nothing listens yet, it has no data yet, or it is busy or crowded.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             ClientError::Io(..) | ClientError::Silent(..) => true,
-            ClientError::Refused(_, text) => ["LOADING ", "MASTERDOWN "].iter().any(|code| text.starts_with(code)),
+            ClientError::Refused(_, text) => {
+                let passing = ["LOADING ", "MASTERDOWN ", "BUSY ", "ERR max number of clients", "ERR no more than "];
+                passing.iter().any(|start| text.starts_with(start))
+            }
             ClientError::Url(_) | ClientError::Protocol(_) | ClientError::TooLong(..) => false,
         }
     }

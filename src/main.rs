@@ -546,9 +546,14 @@ fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let from = text(matches, "from");
     let from = Address { url: from, tls: &tls(matches, &[from])? };
     let time = |name| matches.get_one::<Duration>(name).copied();
-    let plan =
-        Plan { follow: matches.get_flag("follow"), every: time("every").unwrap_or(Duration::MAX), keep: time("keep") };
-    Ok(backup::backup(from, Path::new(text(matches, "DIR")), plan, &mut say)?)
+    let (follow, every) = (matches.get_flag("follow"), time("every").unwrap_or(Duration::MAX));
+    if every.is_zero() {
+        return Err("--every 0 would begin one copy after the other".into());
+    }
+    let plan = Plan { follow, every, keep: time("keep") };
+    // A single copy is no copy before its end.
+    let stop = if follow { stop_signal()? } else { Arc::default() };
+    Ok(backup::backup(from, Path::new(text(matches, "DIR")), plan, &stop, &mut say)?)
 }
 
 fn restore(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

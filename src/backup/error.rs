@@ -41,11 +41,14 @@ pub enum BackupError {
     /// The server is of a newer version.
     #[error("the changes have format {0}, which this version does not know: use the version of the server")]
     Newer(u8),
+    /// Another backup is running.
+    #[error("{}: another backup uses this folder: wait until it has ended, or give this one its own", .0.display())]
+    InUse(PathBuf),
     /// The moment lies behind the end of the copies.
     #[error("the copies end with the change {0}: a later one can't be restored")]
     Ends(Lsn),
     /// There is nothing to restore.
-    #[error("{}: there is no copy up to that moment here", .0.display())]
+    #[error("{}: there is no copy up to that moment here; an older history may have one: name the copy", .0.display())]
     NoCopy(PathBuf),
     /// Data would be lost.
     #[error("{}: there is data already: restore into a new folder", .0.display())]

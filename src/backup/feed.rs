@@ -6,12 +6,16 @@ use bytes::Bytes;
 use redis_protocol::resp2::types::{BytesFrame, Resp2Frame};
 
 use super::error::BackupError;
-use crate::base::limits::{EXPORT_REPLY_MAX_BYTES, IMPORT_TIMEOUT};
+use crate::base::limits::IMPORT_TIMEOUT;
 use crate::base::lsn::Lsn;
 use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH};
+use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 
 /// Bytes of changes to ask for at once.
 const PART_BYTES: &[u8] = b"1048576";
+
+/// Bytes of a reply besides one block of any length.
+const REPLY_MORE_BYTES: usize = 16 * 1024 * 1024;
 
 pub(super) struct Feed {
     server: Connection<'static>,
@@ -54,7 +58,7 @@ pub(super) struct Block {
 impl Feed {
     pub(super) fn open(from: Address<'_>) -> Result<Feed, ClientError> {
         let mut server = Connection::open(from, TIDEGATE_AUTH, IMPORT_TIMEOUT)?;
-        server.set_reply_max_bytes(EXPORT_REPLY_MAX_BYTES);
+        server.set_reply_max_bytes(LOG_BLOCK_MAX_BYTES + REPLY_MORE_BYTES);
         Ok(Feed { server })
     }
 
@@ -103,7 +107,10 @@ impl Feed {
             words.extend([&b"BLOCK"[..], patience_ms.as_bytes()]);
         }
         let fields = match self.array(&words) {
-            Err(BackupError::Client(ClientError::Refused(_, text))) if text.starts_with("GONE ") => {
+            // A server that was set back has not written those changes.
+            Err(BackupError::Client(ClientError::Refused(_, text)))
+                if text.starts_with("GONE ") || text.contains(": what is after ") =>
+            {
                 return Err(BackupError::Gone { after });
             }
             fields => fields?,

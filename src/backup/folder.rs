@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::copies::make_folder;
 use super::error::{BackupError, io_error};
-use super::feed::{Begun, Read};
+use super::feed::{Begun, Feed, Read};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::block::{HEAD_BYTES, units_in};
@@ -13,7 +14,7 @@ use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealClock, RealDisk};
 use crate::log::group_commit::{Commit, Log, Options, State, SyncPolicy, Tail};
 use crate::log::limits::SNAPSHOT_PAUSE_BYTES;
-use crate::log::restore::Restore;
+use crate::log::restore::{Part, Restore};
 use crate::log::scan::Recovery;
 use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
 use crate::persist::saving::DATA_DIR;
@@ -25,6 +26,8 @@ pub(super) struct Folder {
     snapshot: Option<SnapshotWriter>,
     log: Log,
     last: Lsn,
+    /// The last unit, if it is in the journal.
+    last_unit: Option<Vec<u8>>,
     time_ms: i64,
     /// Bytes of units so far.
     bytes: u64,
@@ -36,7 +39,7 @@ impl Folder {
         let mut rng = Rng::from_entropy();
         let id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
         let id = DirectoryId::new(id.to_be_bytes());
-        std::fs::create_dir_all(path).map_err(io_error(path))?;
+        make_folder(path)?;
         let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
         let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
         // Before the snapshot: opening the journal removes files that are unfinished.
@@ -53,7 +56,7 @@ impl Folder {
             None => None,
         };
         let time_ms = snapshot.map_or(0, |snapshot| snapshot.time_ms);
-        Ok(Folder { path: path.to_owned(), snapshot: writer, log, last, time_ms, bytes: 0 })
+        Ok(Folder { path: path.to_owned(), snapshot: writer, log, last, last_unit: None, time_ms, bytes: 0 })
     }
 
     /// Goes on with a copy that is complete.
@@ -61,11 +64,30 @@ impl Folder {
         let data = path.join(DATA_DIR);
         let directory = Arc::new(Directory::open_existing(Arc::new(RealDisk), &data)?);
         let mut restore = Restore::open(directory)?;
-        while restore.next_part()?.is_some() {}
+        let mut last_unit = None;
+        while let Some(part) = restore.next_part()? {
+            if let Part::Block(block) = part {
+                last_unit = block.units().last().map(|unit| unit.effects.to_vec());
+            }
+        }
         let last = restore.end().map_or(restore.snapshot(), |end| end.lsn);
         let mut log = restore.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
         log.start().map_err(io_error(&path))?;
-        Ok(Folder { path, snapshot: None, log, last, time_ms: 0, bytes: 0 })
+        Ok(Folder { path, snapshot: None, log, last, last_unit, time_ms: 0, bytes: 0 })
+    }
+
+    /// Whether the server of a feed has written the end of this copy, so that its next changes follow it. A server of
+    /// the same history need not have: it may have been set back, or another server may have added to the copy.
+    pub(super) fn is_followed_by(&self, feed: &mut Feed) -> Result<bool, BackupError> {
+        let Some(last_unit) = &self.last_unit else { return Ok(feed.state()?.last == self.last) };
+        match feed.read(self.last.previous(), Duration::ZERO) {
+            Ok(Some(read)) => Ok(read.blocks.first().is_some_and(|block| {
+                let unit = units_in(&block.units, block.first).next();
+                unit.is_some_and(|unit| unit.lsn == self.last && unit.effects == last_unit)
+            })),
+            Ok(None) | Err(BackupError::Gone { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -128,9 +150,12 @@ impl Folder {
         self.log.commit(Tail { bytes, first_lsn: first, units: count, time_ms }, Commit::InPlace);
         self.last = self.last.plus(u64::from(count));
         self.bytes += units.len() as u64;
+        if self.log.backlog_bytes() > SNAPSHOT_PAUSE_BYTES {
+            self.sync()?;
+        }
         match self.log.state() {
             State::Good => Ok(()),
-            State::Full => Err(self.failed("the disk is full".to_owned())),
+            State::Full => Err(self.failed("the disk is full: make space, or keep fewer copies (--keep)".to_owned())),
             State::Poisoned => Err(self.failed(self.log.failure().map(ToString::to_string).unwrap_or_default())),
         }
     }

@@ -11,12 +11,13 @@ mod folder;
 mod restore;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use self::error::BackupError;
 pub use self::restore::{Restored, Until, restore};
 
-use self::copies::Copies;
+use self::copies::{Copies, age_of};
 use self::feed::Feed;
 use self::folder::Folder;
 use crate::base::clock::Clock;
@@ -40,66 +41,74 @@ pub struct Plan {
     pub keep: Option<Duration>,
 }
 
-/// Copies the data of the server at `from` into the folder `into`, as `plan` says. `print` receives reports.
-pub fn backup(from: Address<'_>, into: &Path, plan: Plan, print: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+/// Copies the data of the server at `from` into the folder `into`, as `plan` says, until `stop` is set. `print` receives
+/// reports.
+pub fn backup(
+    from: Address<'_>,
+    into: &Path,
+    plan: Plan,
+    stop: &AtomicBool,
+    print: &mut dyn FnMut(&str),
+) -> Result<(), BackupError> {
     let copies = Copies::open(into)?;
-    let mut backup = Backup { from, copies, plan, print };
-    if !plan.follow {
-        backup.copy(&mut Feed::open(from)?)?;
-        return backup.forget();
+    let mut backup = Backup { from, copies, plan, stop, has_failed: false, print };
+    if plan.follow {
+        return backup.follow();
     }
-    backup.follow()
+    backup.copy(&mut Feed::open(from)?)?;
+    backup.forget()
 }
 
 struct Backup<'a> {
     from: Address<'a>,
     copies: Copies,
     plan: Plan,
+    stop: &'a AtomicBool,
+    /// The last attempt to follow has failed, and that was said.
+    has_failed: bool,
     print: &'a mut dyn FnMut(&str),
 }
 
 impl Backup<'_> {
-    /// Follows the server, also across its restarts, until it can't: another data, a full disk.
+    /// Follows the server, also across its restarts, until it is stopped or can't go on.
     fn follow(&mut self) -> Result<(), BackupError> {
-        // The first connection must succeed: an address may be wrong.
-        let mut feed = Some(Feed::open(self.from)?);
-        let mut has_failed = false;
-        loop {
-            let connected = match feed.take() {
-                Some(feed) => Ok(feed),
-                None => Feed::open(self.from),
-            };
-            match connected.map_err(BackupError::from).and_then(|mut feed| {
-                has_failed = false;
-                self.follow_on(&mut feed)
-            }) {
+        while !self.is_stopped() {
+            match Feed::open(self.from).map_err(BackupError::from).and_then(|mut feed| self.follow_on(&mut feed)) {
                 Ok(()) => {}
                 Err(BackupError::Gone { after }) => {
                     (self.print)(&format!("the server no longer has the changes after {after}: another copy begins"));
                     self.copies.end();
                 }
                 Err(BackupError::Client(error)) if error.may_pass() => {
-                    if !has_failed {
+                    if !self.has_failed {
                         (self.print)(&format!("{error}; trying again"));
                     }
-                    has_failed = true;
+                    self.has_failed = true;
                     std::thread::sleep(RETRY);
                 }
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// Goes on with the newest copy until it is time for another one.
     fn follow_on(&mut self, feed: &mut Feed) -> Result<(), BackupError> {
-        let mut folder = match self.copies.newest_of(&feed.state()?.history)? {
-            Some(newest) => Folder::go_on(newest)?,
+        let newest = self.copies.newest_of(&feed.state()?.history)?;
+        self.has_failed = false;
+        let mut folder = match newest {
+            Some(newest) => {
+                let folder = Folder::go_on(newest)?;
+                if !folder.is_followed_by(feed)? {
+                    return Err(BackupError::Gone { after: folder.last() });
+                }
+                folder
+            }
             None => Folder::go_on(self.copy(feed)?)?,
         };
         (self.print)(&format!("following from Lsn {} on: {}", folder.last(), folder.path().display()));
         self.forget()?;
-        let begun = Instant::now();
-        while begun.elapsed() < self.plan.every {
+        while !self.is_stopped() && age_of(folder.path()) < self.plan.every {
             if let Some(read) = feed.read(folder.last(), BLOCK)? {
                 folder.append(&read)?;
                 folder.sync()?;
@@ -110,13 +119,26 @@ impl Backup<'_> {
         Ok(())
     }
 
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Makes a copy of the data up to the present. Returns its folder.
     fn copy(&mut self, feed: &mut Feed) -> Result<PathBuf, BackupError> {
+        let draft = self.copies.begin(Clock::system().now_ms())?;
+        let copied = self.copy_into(&draft, feed);
+        if copied.is_err() {
+            // The reason of the failure matters more than one of this. The next backup tries again.
+            let _ = self.copies.discard(&draft);
+        }
+        copied
+    }
+
+    fn copy_into(&mut self, draft: &Path, feed: &mut Feed) -> Result<PathBuf, BackupError> {
         let begun = Instant::now();
         let history = feed.state()?.history;
-        let draft = self.copies.begin(Clock::system().now_ms())?;
         let snapshot = feed.snapshot()?;
-        let mut folder = Folder::create(&draft, snapshot.as_ref())?;
+        let mut folder = Folder::create(draft, snapshot.as_ref())?;
         if let Some(snapshot) = snapshot {
             let mut printed = Instant::now();
             while let Some(part) = feed.part()? {
@@ -141,7 +163,7 @@ impl Backup<'_> {
         }
         let (last, bytes) = (folder.last(), folder.bytes());
         folder.close()?;
-        let path = self.copies.complete(&draft, &history)?;
+        let path = self.copies.complete(draft, &history)?;
         (self.print)(&format!(
             "copied up to Lsn {last}, {:.1} MB in {:.1} s: {}",
             bytes as f64 / 1e6,
@@ -151,11 +173,15 @@ impl Backup<'_> {
         Ok(path)
     }
 
-    /// Removes copies that are no longer needed.
+    /// Removes copies that are no longer needed. One that can't be removed is left, and said.
     fn forget(&mut self) -> Result<(), BackupError> {
         let Some(keep) = self.plan.keep else { return Ok(()) };
-        for removed in self.copies.forget_before(Clock::system().now_ms() - keep.as_millis() as i64)? {
-            (self.print)(&format!("removed {}", removed.display()));
+        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        for removed in self.copies.forget_before(Clock::system().now_ms().saturating_sub(keep_ms))? {
+            match removed {
+                Ok(removed) => (self.print)(&format!("removed {}", removed.display())),
+                Err(error) => (self.print)(&format!("not removed: {error}")),
+            }
         }
         Ok(())
     }

@@ -3,17 +3,19 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::copies::all;
+use super::copies::{all, history_of, make_folder, sync};
 use super::error::{BackupError, io_error};
 use super::feed::Begun;
 use super::folder::Folder;
 use crate::base::lsn::Lsn;
-use crate::log::block::UNIT_HEAD_BYTES;
+use crate::log::block::{Block, UNIT_HEAD_BYTES};
 use crate::log::directory::Directory;
 use crate::log::disk::ReadOnlyDisk;
 use crate::log::error::LogError;
 use crate::log::restore::{Part, Restore};
+use crate::log::snapshot::reader::SnapshotReader;
 use crate::persist::saving::DATA_DIR;
 
 /// The moment to bring back.
@@ -39,8 +41,10 @@ pub struct Restored {
 /// The folder in which the data is before all of it is there.
 const DRAFT: &str = "restore.part";
 
-/// How often a copy is read again that is being written: a segment may have been moved since it was found.
-const TRIES: usize = 5;
+/// How often a copy is read again that is being written, and after which pause: a segment may have been moved since it
+/// was found.
+const TRIES: usize = 3;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Writes a new data folder into `into`, from the copy or the folder of copies `from`, as of `until`. There is no data
 /// folder before all of it is durable.
@@ -49,85 +53,100 @@ pub fn restore(from: &Path, into: &Path, until: Until) -> Result<Restored, Backu
     if target.exists() {
         return Err(BackupError::Exists(target));
     }
-    let restored = choose(from, into, until);
-    if restored.is_err() {
-        discard(&into.join(DRAFT))?;
+    let draft = into.join(DRAFT);
+    let restored = discard(&draft).and_then(|()| choose(from, &draft, until));
+    match restored {
+        Ok(_) => {
+            let data = draft.join(DATA_DIR);
+            fs::rename(&data, &target).map_err(io_error(&data))?;
+            fs::remove_dir(&draft).map_err(io_error(&draft))?;
+            sync(into)?;
+        }
+        // The reason of the failure matters more than one of this. The next call tries again.
+        Err(_) => _ = discard(&draft),
     }
     restored
 }
 
-/// Restores from the newest copy that reaches back to the moment.
-fn choose(from: &Path, into: &Path, until: Until) -> Result<Restored, BackupError> {
-    let mut copies = if from.join(DATA_DIR).is_dir() { vec![from.to_owned()] } else { all(from)? };
-    while let Some(copy) = copies.pop() {
-        let mut tries = 1..TRIES;
-        let restored = loop {
-            match restore_copy(&copy, into, until) {
-                Err(BackupError::Log(_)) if tries.next().is_some() => {}
-                restored => break restored?,
-            }
-        };
-        match (restored, until) {
-            (Some(restored), Until::Lsn(lsn)) if restored.last < lsn => return Err(BackupError::Ends(restored.last)),
-            (Some(restored), _) => return take_place(into).map(|()| restored),
-            (None, _) => {}
+/// Removes what an earlier call may not have finished.
+fn discard(draft: &Path) -> Result<(), BackupError> {
+    if draft.exists() { fs::remove_dir_all(draft).map_err(io_error(draft)) } else { Ok(()) }
+}
+
+/// Restores from the newest copy that reaches back to the moment. Copies of another history than the newest one have
+/// other changes by the same numbers, so none of them is chosen.
+fn choose(from: &Path, draft: &Path, until: Until) -> Result<Restored, BackupError> {
+    if from.join(DATA_DIR).is_dir() {
+        return found(read_again(from, draft, until)?, until, from);
+    }
+    let copies = all(from)?;
+    let history = copies.last().map(|newest| history_of(newest)).transpose()?;
+    for copy in copies.iter().rev() {
+        if Some(history_of(copy)?) == history
+            && let Some(restored) = read_again(copy, draft, until)?
+        {
+            return found(Some(restored), until, from);
         }
     }
     Err(BackupError::NoCopy(from.to_owned()))
 }
 
-/// Restores from one copy. Returns `None` if it begins behind the moment.
-fn restore_copy(copy: &Path, into: &Path, until: Until) -> Result<Option<Restored>, BackupError> {
+fn found(restored: Option<Restored>, until: Until, from: &Path) -> Result<Restored, BackupError> {
+    match (restored, until) {
+        (Some(restored), Until::Lsn(lsn)) if restored.last < lsn => Err(BackupError::Ends(restored.last)),
+        (Some(restored), _) => Ok(restored),
+        (None, _) => Err(BackupError::NoCopy(from.to_owned())),
+    }
+}
+
+fn read_again(copy: &Path, draft: &Path, until: Until) -> Result<Option<Restored>, BackupError> {
+    let mut tries = 1..TRIES;
+    loop {
+        match restore_copy(copy, draft, until) {
+            Err(BackupError::Log(_)) if tries.next().is_some() => {
+                discard(draft)?;
+                std::thread::sleep(PAUSE);
+            }
+            restored => return restored,
+        }
+    }
+}
+
+/// Writes the data of one copy. Returns `None`, and writes nothing that counts, if it begins behind the moment.
+fn restore_copy(copy: &Path, draft: &Path, until: Until) -> Result<Option<Restored>, BackupError> {
     let directory = Directory::look_into(Arc::new(ReadOnlyDisk), &copy.join(DATA_DIR))?;
     let last = match until {
         Until::Lsn(lsn) => lsn,
         Until::End | Until::Time(_) => Lsn::MAX,
     };
-    let restore = match Restore::open_until(directory, last) {
+    let mut restore = match Restore::open_until(directory, last) {
         // It begins behind that change.
-        Err(LogError::Missing { .. } | LogError::Gap { .. }) if last < Lsn::MAX => return Ok(None),
+        Err(LogError::Missing { lsn: Lsn::FIRST, .. }) if last < Lsn::MAX => return Ok(None),
         restore => restore?,
     };
-    let is_in_time = |begun: &Begun| !matches!(until, Until::Time(ms) if begun.time_ms > ms);
-    let begun = restore.snapshot_reader().map(|reader| Begun {
-        lsn: reader.end().lsn,
-        time_ms: reader.end().time_ms,
-        bytes: reader.progress().1,
-    });
-    if begun.as_ref().is_none_or(is_in_time) { write(restore, begun, into, until) } else { Ok(None) }
-}
-
-/// Writes the data folder, which has no name yet. Returns `None` if there was no change until then.
-fn write(
-    mut restore: Restore,
-    begun: Option<Begun>,
-    into: &Path,
-    until: Until,
-) -> Result<Option<Restored>, BackupError> {
-    let draft = into.join(DRAFT);
-    discard(&draft)?;
-    let mut folder = Folder::create(&draft, begun.as_ref())?;
-    let mut time_ms = begun.map_or(0, |begun| begun.time_ms);
-    let mut is_in_snapshot = begun.is_some();
+    let (mut begun, mut folder, mut time_ms) = (None, None, 0);
     while let Some(part) = restore.next_part()? {
         match part {
             Part::Checked => {}
-            Part::Snapshot(reader) => folder.push(reader.units().bytes())?,
-            Part::Block(block) => {
-                if is_in_snapshot {
-                    folder.end_snapshot(begun.map_or(Lsn::NONE, |begun| begun.lsn))?;
-                    is_in_snapshot = false;
+            Part::Snapshot(reader) => {
+                let begun = begun.get_or_insert_with(|| begun_of(reader));
+                if matches!(until, Until::Time(ms) if begun.time_ms > ms) {
+                    return Ok(None);
                 }
-                let units = match until {
-                    Until::End => block.unit_bytes(),
-                    Until::Time(ms) if block.time_ms() > ms => break,
-                    Until::Time(_) => block.unit_bytes(),
-                    Until::Lsn(lsn) => {
-                        let wanted = block.units().take_while(|unit| unit.lsn <= lsn);
-                        let bytes = wanted.map(|unit| UNIT_HEAD_BYTES + unit.effects.len()).sum();
-                        &block.unit_bytes()[..bytes]
-                    }
+                time_ms = begun.time_ms;
+                let folder = match &mut folder {
+                    Some(folder) => folder,
+                    none => none.insert(create(draft, Some(begun))?),
                 };
+                folder.push(reader.units().bytes())?;
+            }
+            Part::Block(block) => {
+                let folder = match &mut folder {
+                    Some(folder) => folder,
+                    none => none.insert(create(draft, None)?),
+                };
+                end_snapshot(folder, begun.as_ref())?;
+                let units = wanted(&block, until);
                 if units.is_empty() {
                     break;
                 }
@@ -136,28 +155,39 @@ fn write(
             }
         }
     }
-    if is_in_snapshot {
-        folder.end_snapshot(begun.map_or(Lsn::NONE, |begun| begun.lsn))?;
-    }
+    let mut folder = match folder {
+        Some(folder) => folder,
+        None => create(draft, None)?,
+    };
+    end_snapshot(&mut folder, begun.as_ref())?;
     let last = folder.last();
     folder.close()?;
-    Ok((last > Lsn::NONE).then_some(Restored { last, time_ms }))
+    let is_there = last > Lsn::NONE || matches!(until, Until::End);
+    Ok(is_there.then_some(Restored { last, time_ms }))
 }
 
-/// Gives the finished data folder its name.
-fn take_place(into: &Path) -> Result<(), BackupError> {
-    let draft = into.join(DRAFT);
-    let (from, to) = (draft.join(DATA_DIR), into.join(DATA_DIR));
-    fs::rename(&from, &to).map_err(io_error(&from))?;
-    fs::remove_dir(&draft).map_err(io_error(&draft))?;
-    fs::File::open(into).and_then(|folder| folder.sync_all()).map_err(io_error(into))
+fn begun_of(reader: &SnapshotReader) -> Begun {
+    Begun { lsn: reader.end().lsn, time_ms: reader.end().time_ms, bytes: reader.progress().1 }
 }
 
-/// Removes what an earlier call may not have finished.
-fn discard(draft: &Path) -> Result<(), BackupError> {
-    if draft.exists() {
-        Directory::remove(&draft.join(DATA_DIR))?;
-        fs::remove_dir_all(draft).map_err(io_error(draft))?;
+fn create(draft: &Path, snapshot: Option<&Begun>) -> Result<Folder, BackupError> {
+    make_folder(draft)?;
+    Folder::create(draft, snapshot)
+}
+
+fn end_snapshot(folder: &mut Folder, begun: Option<&Begun>) -> Result<(), BackupError> {
+    begun.map_or(Ok(()), |begun| folder.end_snapshot(begun.lsn))
+}
+
+/// Returns the units of a block that belong to the moment.
+fn wanted<'a>(block: &Block<'a>, until: Until) -> &'a [u8] {
+    match until {
+        Until::Time(ms) if block.time_ms() > ms => &[],
+        Until::End | Until::Time(_) => block.unit_bytes(),
+        Until::Lsn(lsn) => {
+            let units = block.units().take_while(|unit| unit.lsn <= lsn);
+            let bytes = units.map(|unit| UNIT_HEAD_BYTES + unit.effects.len()).sum();
+            block.unit_bytes().get(..bytes).unwrap_or_default()
+        }
     }
-    Ok(())
 }

@@ -280,14 +280,6 @@ impl Restore {
         self.snapshot
     }
 
-    /// Returns the snapshot that is read, before any part of it was read.
-    pub(crate) fn snapshot_reader(&self) -> Option<&SnapshotReader> {
-        match &self.phase {
-            Phase::Verify(reader) | Phase::Load(reader) => Some(reader),
-            Phase::Log(_) => None,
-        }
-    }
-
     /// Returns the fault of the newest snapshot, if older files are read in its place.
     pub fn passed_over(&self) -> Option<&LogError> {
         self.passed_over.as_ref().map(|newest| &newest.error)
