@@ -6,6 +6,7 @@ pub mod certificate;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;
+pub(crate) mod durations;
 pub(crate) mod equal;
 pub mod excerpt;
 pub mod fit;

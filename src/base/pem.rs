@@ -7,6 +7,7 @@ use std::path::Path;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use crate::base::certificate::validity;
 use crate::base::limits::TLS_FILE_MAX_BYTES;
 
 /// Returns the certificates of a file, at least one. The error does not name the file.
@@ -16,6 +17,11 @@ pub(crate) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static
         Ok(found) if found.is_empty() => Err(io::Error::other("there is no certificate in it")),
         found => found.map_err(io::Error::other),
     }
+}
+
+/// Returns when the first of these certificates expires, in seconds since 1970.
+pub(crate) fn expiry_s(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    chain.iter().filter_map(|certificate| validity(certificate)).map(|valid| *valid.end()).min()
 }
 
 /// Returns the bytes of a file of certificates or keys, within the size limit.

@@ -8,6 +8,10 @@ use crate::keyspace::limits::{LEASE_MAX_MS, UNIT_MAX_BYTES};
 /// sample of this size is accurate to within a hundredth.
 pub const KEY_SIZES_MAX_KEYS: usize = 32_768;
 
+/// Keys of all databases together that a scrape of metrics looks at, to tell how many grants are held. It blocks other
+/// clients meanwhile, and comes more often than INFO keysizes.
+pub const METRICS_MAX_KEYS: usize = 16_384;
+
 /// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
 pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 

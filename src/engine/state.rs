@@ -502,6 +502,10 @@ pub trait Reconfigure {
     /// Reads the files of certificates and keys again if they have changed, as often as `tls-auto-reload-interval`
     /// says. Unusable files are ignored and tried again the next time. `now_ms` is a time of the steady clock.
     fn follow_files(&mut self, config: &Config, now_ms: i64);
+
+    /// When the certificate in use, or one of those that it comes with, expires, in seconds since 1970; `None` without
+    /// TLS.
+    fn certificate_expires_s(&self) -> Option<i64>;
 }
 
 /// Why [`Reconfigure`] changed nothing; the text log has the details. The texts are Redis'.

@@ -699,6 +699,13 @@ impl Keyspace {
         database.slots().filter_map(|slot| database.get(slot))
     }
 
+    /// As [`stored_entries`](Self::stored_entries), without waiting until the keys are safe. For numbers, which reveal
+    /// no key.
+    pub fn stored_entries_unfenced(&self, db: DbIndex) -> impl Iterator<Item = Entry<'_>> {
+        let database = self.db_unfenced(db);
+        database.slots().filter_map(|slot| database.get(slot))
+    }
+
     /// Returns a random live key of a database. If all keys have expired and [stay](UnitMode::KEEPS_EXPIRED), there may
     /// be no live key; an expired one is returned then, as in Redis.
     pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {

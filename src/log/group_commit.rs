@@ -21,6 +21,7 @@ use super::segments::Current;
 use super::shared::{Failure, Opening, Shared, emptied};
 use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use super::threads::Threads;
+use super::times::Times;
 pub use super::types::{Options, State, SyncPolicy, Tail};
 use super::writer::Writer;
 use crate::base::lsn::Lsn;
@@ -143,7 +144,12 @@ impl Log {
 
     /// Returns the total duration of all writes and syncs since the journal was opened.
     pub fn busy_time(&self) -> Duration {
-        self.shared.busy_time()
+        self.times().busy()
+    }
+
+    /// See [`Times`].
+    pub(crate) fn times(&self) -> &Times {
+        self.shared.times()
     }
 
     /// Returns the number of bytes that are committed but not written yet.

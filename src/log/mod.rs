@@ -39,6 +39,7 @@ pub mod sim;
 mod simulation;
 pub mod snapshot;
 mod threads;
+pub(crate) mod times;
 mod types;
 #[cfg(test)]
 mod version_1;

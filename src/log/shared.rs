@@ -11,6 +11,7 @@ use super::block::HEAD_BYTES;
 use super::directory::Directory;
 use super::disk::{Clock, is_full};
 use super::segments::{Filled, Filling, Prepared, Segments, Task, recycle, remove};
+use super::times::Times;
 use super::types::{Options, State, SyncPolicy, Tail};
 use crate::base::lsn::{AtomicLsn, Lsn};
 use crate::log::limits::{
@@ -85,8 +86,7 @@ pub(super) struct Shared {
     /// The longest write and the longest sync since the last [`take_longest`](Self::take_longest), in ns.
     longest_write_ns: AtomicU64,
     longest_sync_ns: AtomicU64,
-    /// The total duration of all writes and syncs, in ns.
-    busy_ns: AtomicU64,
+    times: Arc<Times>,
 }
 
 impl Shared {
@@ -115,7 +115,7 @@ impl Shared {
             sync_ns: AtomicU64::new(0),
             longest_write_ns: AtomicU64::new(0),
             longest_sync_ns: AtomicU64::new(0),
-            busy_ns: AtomicU64::new(0),
+            times: Arc::default(),
         }
     }
 
@@ -321,18 +321,18 @@ impl Shared {
     /// Records how long a sync took. A slow sync raises the estimate at once, and fast ones lower it slowly: if the
     /// disk is slow at times, the engine's thread must not be caught by it a second time.
     pub(super) fn learn_sync_time(&self, took: Duration) {
+        self.times.syncs.add(took);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_sync_ns.fetch_max(took, Ordering::Relaxed);
-        self.busy_ns.fetch_add(took, Ordering::Relaxed);
         let before = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(took.max(before - before / 8), Ordering::Relaxed);
     }
 
     /// Records how long a write took.
     pub(super) fn learn_write_time(&self, took: Duration) {
+        self.times.writes.add(took);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_write_ns.fetch_max(took, Ordering::Relaxed);
-        self.busy_ns.fetch_add(took, Ordering::Relaxed);
     }
 
     pub(super) fn take_longest(&self) -> (Duration, Duration) {
@@ -340,8 +340,8 @@ impl Shared {
         (take(&self.longest_write_ns), take(&self.longest_sync_ns))
     }
 
-    pub(super) fn busy_time(&self) -> Duration {
-        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
+    pub(super) fn times(&self) -> &Arc<Times> {
+        &self.times
     }
 
     pub(super) fn sync_time(&self) -> Duration {

@@ -2,6 +2,7 @@
 
 pub(crate) mod command_log;
 pub(crate) mod coordination_stats;
+pub(crate) mod exposition;
 pub(crate) mod hotkeys;
 pub(crate) mod latency;
 pub mod limits;

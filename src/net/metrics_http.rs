@@ -3,21 +3,26 @@
 //! A dedicated thread accepts connections and gives each a short-lived thread, past tokio: liveness checks must succeed
 //! while a script holds the engine. That thread answers `/health` itself, `/ready` and `/leader` from the engine's last
 //! report, and `/metrics` by asking the engine through [`Questions`], for which it has
-//! [some time](METRICS_ENGINE_PATIENCE). The number of connections, the bytes of a request and its time are bounded;
-//! each connection carries one request.
+//! [some time](METRICS_ENGINE_PATIENCE), and [the system](process_metrics). Metrics are compressed for clients that
+//! accept gzip. The number of connections, the bytes of a request and its time are bounded; each connection carries one
+//! request.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tokio::sync::Notify;
 
 use super::listener::resolve;
+use super::process_metrics;
 use super::serve::Shared;
 use crate::engine::Engine;
 use crate::net::limits::{
@@ -25,10 +30,18 @@ use crate::net::limits::{
 };
 use crate::session::registry::{Readiness, Registry};
 
+/// What the engine tells a scrape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    metrics: String,
+    /// The folder of the data.
+    dir: PathBuf,
+}
+
 /// Threads that wait for the engine's metrics.
 #[derive(Default)]
 pub(crate) struct Questions {
-    waiting: Mutex<Vec<(u64, SyncSender<String>)>>,
+    waiting: Mutex<Vec<(u64, SyncSender<Answer>)>>,
     /// Distinguishes the waiting threads.
     last_id: AtomicU64,
     moved: Notify,
@@ -36,7 +49,7 @@ pub(crate) struct Questions {
 
 impl Questions {
     /// The engine's metrics; `None` when it is too busy to answer within `patience`.
-    fn ask(&self, patience: Duration) -> Option<String> {
+    fn ask(&self, patience: Duration) -> Option<Answer> {
         // A capacity of one, so that the engine never blocks on a thread that has stopped listening.
         let (sender, receiver) = sync_channel(1);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +63,7 @@ impl Questions {
         answer
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<(u64, SyncSender<String>)>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<(u64, SyncSender<Answer>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,9 +73,10 @@ impl Questions {
             self.moved.notified().await;
             let waiting = std::mem::take(&mut *self.waiting());
             if !waiting.is_empty() {
-                let text = render(&mut shared.engine.borrow_mut());
+                let engine = &mut shared.engine.borrow_mut();
+                let answer = Answer { metrics: render(engine), dir: engine.server.config.dir.clone() };
                 // A thread that no longer listens has given up.
-                waiting.iter().for_each(|(_, sender)| drop(sender.try_send(text.clone())));
+                waiting.iter().for_each(|(_, sender)| drop(sender.try_send(answer.clone())));
             }
         }
     }
@@ -169,14 +183,22 @@ impl Site {
             Some(head) => self.respond(head, before < METRICS_CONNECTIONS_MAX),
             None => ("431 Request Header Fields Too Large", "the request is too long\n".to_owned()),
         };
-        let kind = "text/plain; version=0.0.4; charset=utf-8";
-        let length = text.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-        );
+        let compressed = request.as_deref().filter(|head| text.len() > PLAIN_MAX_BYTES && accepts_gzip(head));
+        let (encoding, body) = match compressed.and_then(|_| gzip(&text).ok()) {
+            Some(body) => ("Content-Encoding: gzip\r\n", body),
+            None => ("", text.into_bytes()),
+        };
+        let (kind, length) = ("text/plain; version=0.0.4; charset=utf-8", body.len());
+        let mut response = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{encoding}Vary: Accept-Encoding\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n"
+        )
+        .into_bytes();
         // HEAD gets the reply of GET without the text.
-        let text = if request.is_some_and(|head| head.starts_with(b"HEAD ")) { String::new() } else { text };
-        let sent = write_response(stream, &[head, text].concat().into_bytes());
+        if !request.is_some_and(|head| head.starts_with(b"HEAD ")) {
+            response.extend(body);
+        }
+        let sent = write_response(stream, &response);
         self.crowd.answered.fetch_sub(1, Ordering::Relaxed);
         sent
     }
@@ -194,7 +216,10 @@ impl Site {
             Ok("/leader") => told(self.registry.readiness()),
             Ok("/metrics") if !may_ask => ("503 Service Unavailable", text("too many ask at once\n")),
             Ok("/metrics") => match self.questions.ask(METRICS_ENGINE_PATIENCE) {
-                Some(metrics) => ("200 OK", metrics),
+                Some(Answer { mut metrics, dir }) => {
+                    process_metrics::write(&mut metrics, &dir);
+                    ("200 OK", metrics)
+                }
                 None => ("503 Service Unavailable", text(BUSY)),
             },
             Ok(_) => ("404 Not Found", text("there are /metrics, /health, /ready and /leader\n")),
@@ -230,6 +255,28 @@ fn write_response(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 fn time_until(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
     left.ok_or(io::ErrorKind::TimedOut.into())
+}
+
+/// Texts up to this length are not compressed: that would not save a packet.
+const PLAIN_MAX_BYTES: usize = 1_024;
+
+/// Compresses a text, fast rather than small: about a fifth of the bytes are left.
+fn gzip(text: &str) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes())?;
+    encoder.finish()
+}
+
+/// Whether the head of a request names gzip among the encodings that its client accepts (RFC 9110, section 12.5.3).
+fn accepts_gzip(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let accepted = fields.filter(|(name, _)| name.eq_ignore_ascii_case("accept-encoding"));
+    accepted.flat_map(|(_, encodings)| encodings.split(',')).any(|encoding| {
+        let (name, weight) = encoding.split_once(';').unwrap_or((encoding, ""));
+        let weight = weight.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip") && weight.is_ok_and(|weight| weight > 0.0)
+    })
 }
 
 /// Sent while the engine can't be asked.
@@ -292,6 +339,23 @@ mod tests {
             assert_eq!(request_path(head.as_bytes()), path, "{head}");
         }
         assert!(request_path(b"GET /\xff HTTP/1.1\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn gzip_is_sent_to_clients_that_accept_it() {
+        for (accepted, is_gzip) in [
+            ("Accept-Encoding: gzip\r\n", true),
+            ("accept-encoding: deflate, GZIP;q=0.5\r\n", true),
+            ("Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n", true),
+            ("Accept-Encoding: gzip;q=0\r\n", false),
+            ("Accept-Encoding: gzip; q=0.000\r\n", false),
+            ("Accept-Encoding: x-gzip, identity\r\n", false),
+            ("Accept: gzip\r\n", false),
+            ("", false),
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\n{accepted}\r\n");
+            assert_eq!(accepts_gzip(head.as_bytes()), is_gzip, "{accepted}");
+        }
     }
 
     #[test]

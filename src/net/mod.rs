@@ -5,6 +5,7 @@ pub(crate) mod io_threads;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod metrics_http;
+mod process_metrics;
 pub(crate) mod raw_poller;
 pub(crate) mod reconfigure;
 mod relay;

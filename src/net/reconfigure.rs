@@ -85,6 +85,10 @@ impl Reconfigure for Network {
             self.table.set_acceptor(acceptor);
         }
     }
+
+    fn certificate_expires_s(&self) -> Option<i64> {
+        self.table.acceptor().and_then(|acceptor| acceptor.expires_s())
+    }
 }
 
 /// Tells a file from its predecessor of the same name: modification time in seconds and nanoseconds, length, and inode

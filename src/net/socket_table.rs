@@ -307,7 +307,7 @@ mod tests {
             .expect("the defaults fit each other")
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
-        Acceptor::new(rules)
+        Acceptor::new(rules, None)
     }
 
     #[test]

@@ -28,17 +28,26 @@ use crate::session::limits::SEND_SLICE_BYTES;
 
 /// Makes TLS connections from sockets: holds the certificate with its key, and the demands on clients.
 #[derive(Clone)]
-pub(crate) struct Acceptor(Arc<ServerConfig>);
+pub(crate) struct Acceptor {
+    config: Arc<ServerConfig>,
+    expires_s: Option<i64>,
+}
 
 impl Acceptor {
-    /// Makes an acceptor with the rules of `config`.
-    pub(super) fn new(config: ServerConfig) -> Acceptor {
-        Acceptor(Arc::new(config))
+    /// Makes an acceptor with the rules of `config`, whose certificate expires then, in seconds since 1970.
+    pub(super) fn new(config: ServerConfig, expires_s: Option<i64>) -> Acceptor {
+        Acceptor { config: Arc::new(config), expires_s }
+    }
+
+    /// When the server's certificate, or one of those that it comes with, expires, in seconds since 1970; `None` if
+    /// they can't be read.
+    pub(super) fn expires_s(&self) -> Option<i64> {
+        self.expires_s
     }
 
     /// The server's end of TLS on an accepted socket. The client speaks first.
     pub(super) fn accept(&self, socket: Socket) -> io::Result<Tls> {
-        let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        let mut session = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_UNSENT_MAX_BYTES));
         Ok(Tls {
             socket,

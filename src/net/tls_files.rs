@@ -73,11 +73,13 @@ pub(crate) fn load(config: &Config) -> Result<Acceptor, TlsError> {
             Arc::new(SignedOrOwn::new(signed, own))
         }
     };
+    let certificate = certificate(config)?;
+    let expires_s = pem::expiry_s(&certificate.cert);
     let mut rules = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(&config.tls_protocols)?)
         .map_err(refused)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate(config)?)));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
     rules.ignore_client_order = config.tls_prefer_server_ciphers;
     if config.tls_session_caching {
         rules.session_storage =
@@ -86,7 +88,7 @@ pub(crate) fn load(config: &Config) -> Result<Acceptor, TlsError> {
         rules.session_storage = Arc::new(NoServerSessionStorage {});
         rules.send_tls13_tickets = 0;
     }
-    Ok(Acceptor::new(rules))
+    Ok(Acceptor::new(rules, expires_s))
 }
 
 fn refused(error: Error) -> TlsError {

@@ -1,6 +1,7 @@
 //! What a node knows of its group beside the data: for people, and for clients that look for the leader.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::link::Greeted;
@@ -8,6 +9,7 @@ use super::link::facts::PeerFacts;
 use super::link::settings::Contact;
 use crate::base::lsn::Lsn;
 use crate::log::replicated::types::{NodeId, Term};
+use crate::log::times::Times;
 
 /// Nodes that ask to join. One more takes the place of the one that has been silent for the longest.
 const STRANGERS_MAX: usize = 16;
@@ -26,6 +28,10 @@ pub(crate) struct GroupFacts {
     pub(crate) peers: Vec<PeerState>,
     /// Nodes that are no members and ask to join, ordered likewise.
     pub(crate) strangers: Vec<Greeted>,
+    /// How long its own disk takes.
+    pub(crate) times: Arc<Times>,
+    /// When the certificate that it shows to the others expires, in seconds since 1970; `None` if it has none.
+    pub(crate) certificate_expires_s: Option<i64>,
 }
 
 /// What a node knows of a peer.

@@ -198,6 +198,8 @@ struct Node<'a> {
     inbox: Rc<Inbox>,
     links: Links,
     wake: Arc<Notify>,
+    /// See [`GroupFacts`].
+    certificate_expires_s: Option<i64>,
 }
 
 async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>) -> Result<(), NodeError> {
@@ -215,7 +217,8 @@ async fn run(settings: NodeSettings, directory: Arc<Directory>, door: &Arc<Door>
         deadlines: settings.deadlines,
     };
     let links = Links::start(links, &settings.listen, Rc::<Inbox>::clone(&inbox)).await?;
-    let node = Node { settings, directory, door, inbox, links, wake };
+    let certificate_expires_s = settings.security.expires_s();
+    let node = Node { settings, directory, door, inbox, links, wake, certificate_expires_s };
     node.set_peers(newest.as_ref().map(|mark| &mark.members));
     let (recovered, log) = match newest {
         Some(mark) => node.open(Some(mark))?,
@@ -361,7 +364,7 @@ impl Node<'_> {
             }
             if self.inbox.has_facts.take() || Instant::now() >= facts_at {
                 facts_at = Instant::now() + FACTS_EVERY;
-                turns.make_known(self.facts(&turns));
+                turns.make_known(self.facts(&turns, &log));
             }
             if turns.is_over() {
                 drop(log);
@@ -376,7 +379,7 @@ impl Node<'_> {
     }
 
     /// Returns what this node knows of its group.
-    fn facts(&self, turns: &Turns) -> GroupFacts {
+    fn facts(&self, turns: &Turns, log: &EntryLog) -> GroupFacts {
         let mut acquaintances = self.inbox.acquaintances.borrow_mut();
         let of_peer = |link: PeerFacts| {
             let progress = turns.progress_of(link.node);
@@ -388,7 +391,14 @@ impl Node<'_> {
             }
         };
         let peers = self.links.facts().into_iter().map(of_peer).collect();
-        GroupFacts { own: Some(self.settings.node), term: turns.term(), peers, strangers: acquaintances.strangers() }
+        GroupFacts {
+            own: Some(self.settings.node),
+            term: turns.term(),
+            peers,
+            strangers: acquaintances.strangers(),
+            times: Arc::clone(log.times()),
+            certificate_expires_s: self.certificate_expires_s,
+        }
     }
 
     /// Reads entries from the files, on another thread. A later turn has them.

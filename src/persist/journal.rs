@@ -284,6 +284,11 @@ impl Journal {
         self.state == State::Good
     }
 
+    /// Whether the journal lacks space, or the group is far behind.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state == State::Full
+    }
+
     /// Whether the journal accepts changes of clients.
     pub(crate) fn takes_changes(&self) -> bool {
         self.is_good() && !self.is_follower()

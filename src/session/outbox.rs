@@ -213,6 +213,12 @@ impl Outbox {
         }
     }
 
+    /// Returns how many of the bytes must not leave until units after `safe` become safe.
+    pub(crate) fn held_bytes(&self, safe: Lsn) -> usize {
+        let held = self.fences.first.iter().chain(&self.fences.more).find(|fence| fence.lsn > safe);
+        held.map_or(0, |fence| self.len().saturating_sub((fence.from - self.gone) as usize))
+    }
+
     /// Returns how many of the bytes count as unread. Bytes that wait for the journal are not the reader's fault; but a
     /// journal that takes nothing, as on a full disk, may do so for ever, and memory is finite.
     pub(crate) fn unread(&mut self, reach: Reach) -> usize {

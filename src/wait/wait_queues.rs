@@ -178,6 +178,11 @@ impl Waits {
         (all().count(), all().filter(|queues| !queues.waiting[Want::Group as usize].is_empty()).count())
     }
 
+    /// The waiting calls, the longest waiting first.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Parked> {
+        self.calls.values().map(|parked| &**parked)
+    }
+
     /// A waiting call.
     pub fn get(&self, ticket: Ticket) -> Option<&Parked> {
         self.calls.get(&ticket).map(|parked| &**parked)

@@ -6,14 +6,20 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::harness::{Program, Raw, Server, Value, encode, until};
+use crate::harness::{Environment, Program, Raw, Server, Value, encode, until};
+use crate::slow_disk;
 
 /// A server with metrics, and the address of the metrics.
-fn start(flags: &[&str]) -> (Server, SocketAddr) {
+pub(crate) fn start(flags: &[&str]) -> (Server, SocketAddr) {
+    start_in(&Vec::new(), flags)
+}
+
+/// As [`start`], with these variables of the environment.
+pub(crate) fn start_in(environment: &Environment, flags: &[&str]) -> (Server, SocketAddr) {
     let address = free_address();
     let port = address.port().to_string();
-    let server = Server::start(Program::Tidegate, &[&["--metrics-port", &port], flags].concat());
-    (server, address)
+    let flags = [&["--metrics-port", &port], flags].concat();
+    (Server::start_in(environment, Program::Tidegate, &flags), address)
 }
 
 /// Returns an address whose port was free a moment ago; another process is unlikely to take it.
@@ -44,17 +50,17 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// Labels by name.
-type Labels = BTreeMap<String, String>;
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// The samples of the text format, by metric. Every requirement of the format is checked.
 #[derive(Default)]
-struct Metrics {
-    kinds: BTreeMap<String, String>,
-    samples: BTreeMap<String, Vec<(Labels, f64)>>,
+pub(crate) struct Metrics {
+    pub(crate) kinds: BTreeMap<String, String>,
+    pub(crate) samples: BTreeMap<String, Vec<(Labels, f64)>>,
 }
 
 impl Metrics {
-    fn parse(text: &str) -> Metrics {
+    pub(crate) fn parse(text: &str) -> Metrics {
         assert!(text.ends_with('\n'), "the last line ends, too");
         let mut metrics = Metrics::default();
         let mut helped = BTreeSet::new();
@@ -81,7 +87,7 @@ impl Metrics {
         metrics
     }
 
-    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let wanted: Labels = labels.iter().map(|(name, label)| ((*name).to_owned(), (*label).to_owned())).collect();
         self.samples.get(name)?.iter().find(|(labels, _)| *labels == wanted).map(|(_, value)| *value)
     }
@@ -118,7 +124,7 @@ fn sample(line: &str) -> (String, Labels, f64) {
     (name.to_owned(), labels, value)
 }
 
-fn metrics(address: SocketAddr) -> Metrics {
+pub(crate) fn metrics(address: SocketAddr) -> Metrics {
     let (status, text) = get(address, "/metrics");
     assert_eq!(status, 200, "{text}");
     Metrics::parse(&text)
@@ -177,6 +183,96 @@ fn figures_equal_those_of_info() {
 }
 
 #[test]
+fn the_process_and_its_machine_have_metrics() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, address) = start(&["--dir", dir.path().to_str().expect("plain text")]);
+    let found = metrics(address);
+    let value = |name: &str| found.value(name, &[]).unwrap_or_else(|| panic!("{name} is not there"));
+    let memory = value("redis_total_system_memory_bytes");
+    assert!(memory > value("process_resident_memory_bytes") && memory > 64e6, "{memory}");
+    assert!(value("process_resident_memory_bytes") > 1e6);
+    assert!(value("process_open_fds") > 5.0 && value("process_open_fds") < value("process_max_fds"));
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    assert!(value("tidegate_disk_free_bytes") <= value("tidegate_disk_size_bytes"));
+    let clients: Vec<Raw> = (0..20).map(|_| server.raw()).collect();
+    until(|| metrics(address).value("process_open_fds", &[]) >= Some(value("process_open_fds") + 20.0), "20 more");
+    drop(clients);
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs_f64();
+    let started_s = value("process_start_time_seconds");
+    assert!((started_s - now_s).abs() < 600.0, "{started_s} at {now_s}");
+    let version = &found.samples["tidegate_build_info"][0].0["version"];
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn held_grants_and_waiting_calls_are_numbers_of_now() {
+    let (server, address) = start(&["--metrics-key-prefixes", "a:"]);
+    let (mut raw, mut waiter) = (server.raw(), server.raw());
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for line in [
+        "LOCK.ACQUIRE a:lock one PX 600000",
+        "GATE.ACQUIRE gate one LIMIT 3 PX 600000",
+        "GATE.ACQUIRE gate two LIMIT 3 PX 600000",
+        "STOCK.SET stock 5",
+        "STOCK.RESERVE stock one UNITS 2 PX 600000",
+        "SET a:string v",
+        "SELECT 1",
+        "LOCK.ACQUIRE lock one PX 600000",
+    ] {
+        raw.command(&words(line));
+    }
+    waiter.send(&encode(&words("LOCK.ACQUIRE a:lock two PX 600000 BLOCK 0")));
+    let of = |metric: &str, family: &str, prefix: &str| {
+        let labels = [("family", family), ("prefix", prefix)];
+        metrics(address).value(metric, &labels).unwrap_or(f64::NAN)
+    };
+    until(|| of("tidegate_waiters", "lock", "a:") == 1.0, "the call waits");
+    assert_eq!((of("tidegate_waiters", "lock", ""), of("tidegate_waiters", "gate", "a:")), (0.0, 0.0));
+    for (family, prefix, held) in
+        [("lock", "a:", 1.0), ("lock", "", 1.0), ("gate", "", 2.0), ("gate", "a:", 0.0), ("stock", "", 1.0)]
+    {
+        assert_eq!(of("tidegate_grants_held", family, prefix), held, "{family} {prefix}");
+    }
+    // Other than counters, they stay, and follow the prefixes.
+    raw.command(&["CONFIG", "RESETSTAT"]);
+    raw.command(&["CONFIG", "SET", "metrics-key-prefixes", "g"]);
+    assert_eq!(of("tidegate_grants_held", "gate", "g"), 2.0);
+    raw.command(&["FLUSHALL"]);
+    assert_eq!((of("tidegate_grants_held", "gate", "g"), of("tidegate_grants_held", "lock", "")), (0.0, 1.0));
+    assert!(matches!(waiter.reply().value, Value::Array(_)), "it has the lock now");
+    assert_eq!(of("tidegate_waiters", "lock", ""), 0.0);
+}
+
+/// The keys that a scrape looks at are a sample.
+#[test]
+fn held_grants_among_many_keys_are_estimated() {
+    let (server, address) = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let locks = "for i = 1, 20000 do redis.call('LOCK.ACQUIRE', 'lock:' .. i, 'one', 'PX', 600000) end";
+    raw.command(&["EVAL", locks, "0"]);
+    raw.command(&["DEBUG", "POPULATE", "20000"]);
+    let held = metrics(address).value("tidegate_grants_held", &[("family", "lock"), ("prefix", "")]);
+    assert!(held.is_some_and(|held| (18_000.0..22_000.0).contains(&held)), "{held:?}");
+}
+
+#[test]
+fn metrics_are_compressed_for_clients_that_accept_it() {
+    let (_server, address) = start(&[]);
+    let mut stream = TcpStream::connect(address).expect("a listening server");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n").expect("it is taken");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the whole response");
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    assert!(head.contains("\r\nContent-Encoding: gzip\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", answer.len() - end)), "{head}");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&answer[end..]).read_to_string(&mut text).expect("gzip");
+    assert!(Metrics::parse(&text).kinds.len() > 100);
+    assert!((answer.len() - end) * 3 < text.len(), "{} bytes of {}", answer.len() - end, text.len());
+}
+
+#[test]
 fn the_journal_has_metrics_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, address) = start(&["--appendonly", "yes", "--dir", dir.path().to_str().expect("plain text")]);
@@ -185,7 +281,34 @@ fn the_journal_has_metrics_of_its_own() {
     let lsn = found.value("tidegate_log_durable_lsn", &[]);
     assert!(lsn.is_some_and(|lsn| lsn >= 1.0), "{lsn:?}");
     assert!(found.value("tidegate_log_sync_seconds", &[]).is_some_and(|seconds| seconds > 0.0));
+    for what in ["write", "sync"] {
+        let of = |part: &str, labels: &[(&str, &str)]| {
+            found.value(&format!("tidegate_log_{what}_duration_seconds_{part}"), labels).expect("it is there")
+        };
+        assert!(of("count", &[]) >= 1.0 && of("sum", &[]) > 0.0, "{what}");
+        assert_eq!(of("bucket", &[("le", "+Inf")]), of("count", &[]));
+        assert!(of("bucket", &[("le", "0.001")]) <= of("bucket", &[("le", "10")]));
+    }
+    let told = ["log_failed", "log_full", "held_clients", "held_reply_bytes"];
+    assert_eq!(told.map(|name| found.value(&format!("tidegate_{name}"), &[])), [Some(0.0); 4]);
     assert_eq!(found.value("redis_aof_last_write_status", &[]), Some(1.0));
+}
+
+#[test]
+fn replies_that_wait_for_the_disk_are_numbers_of_now() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (switch, path) = (dir.path().join("hangs"), dir.path().to_str().expect("plain text"));
+    let (server, address) = start_in(&slow_disk::environment(&switch), &["--appendonly", "yes", "--dir", path]);
+    let mut raw = server.raw();
+    // The server learns that the disk is slow, and leaves syncs to another thread.
+    raw.command(&["SET", "k", "v"]);
+    std::fs::write(&switch, "").expect("a file");
+    raw.send_command(&["SET", "k", "w"]);
+    let held = || ["clients", "reply_bytes"].map(|what| metrics(address).value(&format!("tidegate_held_{what}"), &[]));
+    until(|| held() == [Some(1.0), Some(5.0)], "+OK waits");
+    std::fs::remove_file(&switch).expect("the file is there");
+    assert_eq!(raw.reply().value, Value::status("OK"));
+    assert_eq!(held(), [Some(0.0); 2]);
 }
 
 #[test]

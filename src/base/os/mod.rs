@@ -3,6 +3,7 @@
 pub(crate) mod allocated;
 pub(crate) mod allocator;
 pub mod descriptors;
+pub(crate) mod disk_space;
 #[cfg(target_os = "linux")]
 pub(crate) mod huge_blocks;
 pub mod huge_pages;

@@ -79,6 +79,15 @@ pub fn cpu_time() -> CpuTime {
         .map_or(CpuTime::default(), |usage| CpuTime { user_us: micros(usage.ru_utime), sys_us: micros(usage.ru_stime) })
 }
 
+/// Returns the bytes of the address space and the resident bytes, as far as the system tells.
+pub(crate) fn memory_bytes() -> Option<(u64, u64)> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = pages.split(' ').map(|pages| pages.parse::<u64>().ok());
+    // SAFETY: the call only asks for a constant of the system.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(0).cast_unsigned();
+    Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
+}
+
 /// A file with the process ID, which is removed at the end.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);

@@ -15,6 +15,7 @@ use crate::log::shared::{Failure, Shared};
 use crate::log::snapshot::arriving::ArrivingSnapshot;
 use crate::log::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use crate::log::threads::Threads;
+use crate::log::times::Times;
 
 /// Takes writes, and says up to which one they are durable. Its threads are [started](EntryLog::start) by whoever does
 /// not do their work.
@@ -152,6 +153,11 @@ impl EntryLog {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// See [`Times`].
+    pub(crate) fn times(&self) -> &Arc<Times> {
+        self.shared.times()
     }
 
     /// Begins to take a snapshot of another node, of so many bytes. It fails while the log lacks space or has failed.

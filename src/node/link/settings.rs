@@ -9,6 +9,7 @@ use super::limits::{
     TRANSFER_RETRY, TRANSFER_STALL_MAX,
 };
 use crate::base::node_address::NodeAddress;
+use crate::base::pem;
 use crate::log::replicated::members::{Birth, History};
 use crate::log::replicated::types::{GroupId, NodeId};
 
@@ -62,6 +63,14 @@ pub(crate) enum Security {
     /// Each node has a certificate of the same authority. The files are PEM. A node that is dialled must be certified
     /// for the host of its address.
     Certificates { certificate: PathBuf, key: PathBuf, authority: PathBuf },
+}
+
+impl Security {
+    /// When the certificate in the file expires, in seconds since 1970; `None` if there is none.
+    pub(crate) fn expires_s(&self) -> Option<i64> {
+        let Security::Certificates { certificate, .. } = self else { return None };
+        pem::certificates(certificate).ok().and_then(|chain| pem::expiry_s(&chain))
+    }
 }
 
 /// Versions that a program understands, both ends included.
@@ -135,5 +144,27 @@ impl Default for Deadlines {
             transfer_stall: TRANSFER_STALL_MAX,
             transfer_retry: TRANSFER_RETRY,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_expires_and_a_secret_does_not() {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        params.not_after = rcgen::date_time_ymd(2031, 1, 1);
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("node.crt");
+        std::fs::write(&file, certificate.pem()).expect("a file");
+        let of = |certificate: PathBuf| {
+            let (key, authority) = (file.clone(), file.clone());
+            Security::Certificates { certificate, key, authority }.expires_s()
+        };
+        assert_eq!(of(file.clone()), Some(1_924_992_000));
+        assert_eq!(of(dir.path().join("none")), None);
+        assert_eq!(Security::Secret(file.clone()).expires_s(), None);
     }
 }

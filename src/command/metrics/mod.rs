@@ -5,35 +5,19 @@
 //! figure comes from the source that INFO reads, so the two can't differ. Numbers of keys do not wait for the journal,
 //! although a crash may take back the last changes: they show no data.
 
+mod coordination;
+mod group;
+mod journal;
+
 use std::collections::HashMap;
-use std::fmt::{Display, Write};
 
 use super::info::sections;
 use super::latency::steps_of;
+use crate::base::version::TIDEGATE_VERSION;
 use crate::engine::{Ctx, Engine};
-use crate::keyspace::effect::{Family, Turn};
-use crate::meters::coordination_stats::Counts;
-use crate::persist::group_admin::{NodeRow, Reach, Role};
+use crate::meters::exposition::{Kind, head, sample, single};
 use crate::persist::journal::Journal;
 use crate::session::registry::Readiness;
-
-/// The meaning of a figure's changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Only grows, except for restarts and CONFIG RESETSTAT.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        }
-    }
-}
 
 /// A field of INFO as a metric.
 struct Figure {
@@ -68,6 +52,7 @@ const FIGURES: &[Figure] = figures! {
     "used_memory_dataset", "redis_memory_used_dataset_bytes", Gauge, "Bytes of the data.";
     "used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes held by Lua.";
     "used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of the texts of scripts and libraries.";
+    "total_system_memory", "redis_total_system_memory_bytes", Gauge, "Bytes of memory of the machine.";
     "maxmemory", "redis_memory_max_bytes", Gauge, "The memory limit; 0 for none.";
     "allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes allocated.";
     "allocator_active", "redis_allocator_active_bytes", Gauge, "Bytes allocated, with the free places between keys.";
@@ -126,6 +111,9 @@ const FIGURES: &[Figure] = figures! {
         "Clients closed because a request was too large.";
     "client_output_buffer_limit_disconnections", "redis_client_output_buffer_limit_disconnections_total", Counter,
         "Clients closed because they did not read their replies.";
+    "connected_slaves", "redis_connected_slaves", Gauge, "Other nodes that follow this one and are connected.";
+    "master_last_io_seconds_ago", "redis_master_last_io_seconds_ago", Gauge,
+        "Seconds since this node has heard from its leader; -1 for never.";
     "used_cpu_sys", "redis_cpu_sys_seconds_total", Counter, "CPU seconds in the kernel.";
     "used_cpu_user", "redis_cpu_user_seconds_total", Counter, "CPU seconds in the server.";
     "used_cpu_sys_main_thread", "redis_cpu_sys_main_thread_seconds_total", Counter,
@@ -160,34 +148,12 @@ pub(crate) fn render(engine: &mut Engine) -> String {
         about(&mut text, ctx);
         commands(&mut text, ctx);
         latencies(&mut text, ctx);
-        coordination(&mut text, ctx);
-        group(&mut text, ctx);
+        journal::write(&mut text, ctx);
+        coordination::write(&mut text, ctx);
+        group::write(&mut text, ctx);
         others(&mut text, ctx);
         text
     })
-}
-
-/// Writes the head of a metric.
-fn head(text: &mut String, metric: &str, kind: &str, help: &str) {
-    // Writing to memory cannot fail.
-    let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
-}
-
-fn sample(text: &mut String, metric: &str, labels: &[(&str, &str)], value: impl Display) {
-    text.push_str(metric);
-    for (index, (name, label)) in labels.iter().enumerate() {
-        text.push(if index == 0 { '{' } else { ',' });
-        let label = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let _ = write!(text, "{name}=\"{label}\"");
-    }
-    text.push_str(if labels.is_empty() { "" } else { "}" });
-    let _ = writeln!(text, " {value}");
-}
-
-/// Writes a metric with one sample.
-fn single(text: &mut String, metric: &str, kind: Kind, help: &str, value: impl Display) {
-    head(text, metric, kind.name(), help);
-    sample(text, metric, &[], value);
 }
 
 /// Writes the figures of INFO. A missing field, such as one of a journal that is off, is left out.
@@ -221,17 +187,30 @@ fn figures(text: &mut String, ctx: &Ctx<'_>) {
 fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     single(text, "redis_up", Kind::Gauge, "Whether the server responds.", 1);
+    head(text, "tidegate_build_info", "gauge", "The version of the server.");
+    sample(text, "tidegate_build_info", &[("version", TIDEGATE_VERSION)], 1);
+    let (help, started_ms) = ("Time of the server's start, Unix s.", server.time.started_ms);
+    single(text, "process_start_time_seconds", Kind::Gauge, help, started_ms as f64 / 1_000.0);
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script is blocking the server.", 0);
     let ready = u8::from(matches!(server.readiness(), Readiness::Ready | Readiness::Following));
     let help = "Whether the data is loaded, and writes are accepted or those of the leader are followed.";
     single(text, "tidegate_ready", Kind::Gauge, help, ready);
-    if let Some(log) = server.persistence.local_log() {
-        let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
-        single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
-        let (help, seconds) = ("Seconds spent writing and syncing the journal.", log.busy_time().as_secs_f64());
-        single(text, "tidegate_log_busy_seconds_total", Kind::Counter, help, seconds);
-    }
+    certificates(text, ctx);
     databases(text, ctx);
+}
+
+/// Writes when the certificates in use expire.
+fn certificates(text: &mut String, ctx: &Ctx<'_>) {
+    const METRIC: &str = "tidegate_tls_certificate_expires_timestamp_seconds";
+    let of_clients = ctx.server.network.listeners.as_ref().and_then(|network| network.certificate_expires_s());
+    let member = ctx.server.persistence.journal.as_ref().and_then(Journal::member);
+    let of_node = member.and_then(|group| group.facts().certificate_expires_s);
+    head(text, METRIC, "gauge", "When a certificate in use, or one of those that it comes with, expires, Unix s.");
+    for (parameter, expires_s) in [("tls-cert-file", of_clients), ("node-tls-cert-file", of_node)] {
+        if let Some(expires_s) = expires_s {
+            sample(text, METRIC, &[("parameter", parameter)], expires_s);
+        }
+    }
 }
 
 fn databases(text: &mut String, ctx: &Ctx<'_>) {
@@ -298,114 +277,6 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     }
 }
 
-/// The ways in which grants end.
-const ENDS: [Turn; 5] = [Turn::Released, Turn::Expired, Turn::Broken, Turn::Removed, Turn::Sold];
-
-/// Writes grants, refusals and waits, including zeroes: a counter that appears with its first event shows no increase.
-fn coordination(text: &mut String, ctx: &Ctx<'_>) {
-    let prefixes = ctx.ks.counted_prefixes();
-    let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
-    let stats = &ctx.server.meters.stats.coordination;
-    let of_each = |text: &mut String, metric: &str, help: &str, of: &[Family], value: &dyn Fn(Counts) -> f64| {
-        head(text, metric, "counter", help);
-        for (family, group) in of.iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (*family, group))) {
-            let labels = [("family", family.name()), ("prefix", &*prefix(group))];
-            sample(text, metric, &labels, value(stats.get(family, group)));
-        }
-    };
-    let holding = [Family::Lock, Family::Gate, Family::Stock];
-    let refusing = [Family::Lock, Family::Gate, Family::Stock, Family::Limit];
-    let waiting = [Family::Lock, Family::Gate];
-    let help = "Locks, places of gates and holds on stocks granted, and calls admitted by limits.";
-    of_each(text, "tidegate_grants_total", help, &refusing, &|counts| counts.turns(Turn::Granted) as f64);
-    let help = "Calls refused a lock, a place or units, or refused by a limit.";
-    of_each(text, "tidegate_refusals_total", help, &refusing, &|counts| counts.refusals as f64);
-    let help = "Calls that began to wait for a lock or a place of a gate.";
-    of_each(text, "tidegate_waits_total", help, &waiting, &|counts| counts.waits as f64);
-    let help = "Calls that have stopped waiting for a lock or a place of a gate.";
-    of_each(text, "tidegate_waits_ended_total", help, &waiting, &|counts| counts.waits_ended as f64);
-    let help = "Seconds waited for a lock or a place of a gate, by calls that have stopped waiting.";
-    of_each(text, "tidegate_waited_seconds_total", help, &waiting, &|counts| counts.waited_ms as f64 / 1_000.0);
-    head(
-        text,
-        "tidegate_grant_ends_total",
-        "counter",
-        "Locks, places and holds that have ended, by the way they ended.",
-    );
-    for (family, group) in
-        holding.into_iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (family, group)))
-    {
-        for turn in ENDS.into_iter().filter(|turn| *turn != Turn::Sold || family == Family::Stock) {
-            let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", turn.name())];
-            sample(text, "tidegate_grant_ends_total", &labels, stats.get(family, group).turns(turn));
-        }
-    }
-    let of_messages = [
-        (
-            "tidegate_dead_letters_total",
-            Turn::DeadLettered,
-            "Messages that became dead letters, by the key of their stream.",
-        ),
-        (
-            "tidegate_dead_letters_stayed_total",
-            Turn::DeadLetterStays,
-            "Dead letters that stayed in a stream because they had moved between streams too often.",
-        ),
-    ];
-    for (metric, turn, help) in of_messages {
-        head(text, metric, "counter", help);
-        for group in 0..prefixes.groups() {
-            sample(text, metric, &[("prefix", &*prefix(group))], stats.get(Family::Queue, group).turns(turn));
-        }
-    }
-}
-
-/// Writes the state of the group, and of the links with its other nodes, if the server is a node.
-fn group(text: &mut String, ctx: &Ctx<'_>) {
-    let Some(group) = ctx.server.persistence.journal.as_ref().and_then(Journal::member) else { return };
-    let gauge =
-        |text: &mut String, metric: &str, help: &str, value: u64| single(text, metric, Kind::Gauge, help, value);
-    gauge(text, "tidegate_group_leads", "Whether this node leads its group.", group.leads().into());
-    gauge(text, "tidegate_group_has_leader", "Whether this node knows a leader.", group.leader().is_some().into());
-    gauge(text, "tidegate_group_term", "The term of the group; each leader has one of its own.", group.facts().term.0);
-    let nodes = group.nodes();
-    let voters = nodes.iter().filter(|node| matches!(node.role, Role::Leader | Role::Voter));
-    let reached = voters.clone().filter(|node| node.reach != Reach::Disconnected).count();
-    gauge(text, "tidegate_group_voters", "Nodes that vote.", voters.count() as u64);
-    let help = "Nodes that vote and are connected with this one, which counts, too.";
-    gauge(text, "tidegate_group_voters_connected", help, reached as u64);
-    let help = "Times that this node began to lead.";
-    single(text, "tidegate_group_reigns_total", Kind::Counter, help, group.reigns());
-    head(text, "tidegate_group_reigns_ended_total", "counter", "Times that this node stopped leading, and why.");
-    for (why, count) in group.ends() {
-        sample(text, "tidegate_group_reigns_ended_total", &[("why", why)], count);
-    }
-    let others: Vec<&NodeRow> =
-        nodes.iter().filter(|node| node.reach != Reach::Own && node.role != Role::Waiting).collect();
-    let of_each = |text: &mut String, metric: &str, kind: Kind, help: &str, value: &dyn Fn(&NodeRow) -> Option<u64>| {
-        head(text, metric, kind.name(), help);
-        for node in &others {
-            if let Some(value) = value(node) {
-                sample(text, metric, &[("node", &node.number.to_string())], value);
-            }
-        }
-    };
-    let (gauge, counter) = (Kind::Gauge, Kind::Counter);
-    of_each(text, "tidegate_node_connected", gauge, "Whether another node is connected.", &|node| {
-        Some((node.reach == Reach::Connected).into())
-    });
-    let help = "Entries of the log that another node lacks, as its leader knows.";
-    of_each(text, "tidegate_node_missing_entries", gauge, help, &|node| node.missing.filter(|_| group.leads()));
-    of_each(text, "tidegate_node_sent_bytes_total", counter, "Bytes sent to another node.", &|node| {
-        Some(node.traffic.sent_bytes)
-    });
-    of_each(text, "tidegate_node_received_bytes_total", counter, "Bytes received from another node.", &|node| {
-        Some(node.traffic.received_bytes)
-    });
-    let help = "Messages to another node that were dropped, because it was not connected or too slow.";
-    of_each(text, "tidegate_node_dropped_messages_total", counter, help, &|node| Some(node.traffic.dropped));
-}
-
 /// Writes the slow log, latency events and scripts.
 fn others(text: &mut String, ctx: &Ctx<'_>) {
     use crate::meters::command_log::Trait;
@@ -463,14 +334,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped() {
-        let mut text = String::new();
-        sample(&mut text, "m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5);
-        sample(&mut text, "n", &[], 7);
-        assert_eq!(text, "m{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nn 7\n");
-    }
-
-    #[test]
     fn no_metric_is_declared_twice() {
         let mut seen = std::collections::BTreeSet::new();
         for figure in FIGURES {
@@ -480,7 +343,7 @@ mod tests {
                 figure.kind == Kind::Counter,
                 figure.metric.ends_with("_total")
                     || figure.metric.contains("lsn")
-                    || figure.metric.starts_with("redis_total_"),
+                    || figure.metric.starts_with("redis_total_") && !figure.metric.ends_with("_bytes"),
                 "{}",
                 figure.metric
             );
