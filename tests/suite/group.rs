@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Program, Raw, launch_command};
-use crate::metrics;
+use crate::metrics::{self, Metrics};
 use crate::slow_disk::environment;
 
 /// How long anything may take on a busy machine.
@@ -116,6 +116,11 @@ impl Group {
     fn get(&self, number: usize, path: &str) -> Option<u16> {
         let address = format!("{}:{METRICS_PORT}", self.host(number)).parse().expect("an address");
         TcpStream::connect(address).ok().map(|_| metrics::get(address, path).0)
+    }
+
+    /// Returns the metrics of a node that runs.
+    pub(crate) fn metrics(&self, number: usize) -> Metrics {
+        metrics::metrics(format!("{}:{METRICS_PORT}", self.host(number)).parse().expect("an address"))
     }
 
     fn connect(&self, number: usize) -> Option<Client> {

@@ -7,6 +7,7 @@
 //! reported as skipped, where no redis-server is installed ([`oracle`]).
 
 mod access;
+mod alerts;
 mod all_or_nothing;
 mod backup;
 mod bounds;

@@ -85,7 +85,7 @@ impl Authority {
 }
 
 /// A server that also speaks TLS.
-struct TlsServer {
+pub(crate) struct TlsServer {
     server: Server,
     port: u16,
     authority: Authority,
@@ -94,7 +94,7 @@ struct TlsServer {
 
 impl TlsServer {
     /// It asks clients for no certificate.
-    fn start(flags: &[&str]) -> TlsServer {
+    pub(crate) fn start(flags: &[&str]) -> TlsServer {
         let authority = Authority::new();
         let own = authority.certify("server");
         let port = free_port();
