@@ -20,6 +20,7 @@ use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::READ_CHUNK_BYTES;
+use crate::base::lsn::Lsn;
 use crate::base::os::supervisor;
 use crate::engine::Engine;
 use crate::engine::persistence::following::{Following, RecoveryError};
@@ -345,13 +346,19 @@ pub(crate) async fn serve<E: From<std::io::Error> + From<RecoveryError>>(
     shared.send_rest().await;
     // A leader hands over here.
     drop(shared.following.take());
-    if let Err(error) = shared.engine.borrow_mut().server.persistence.close() {
+    let closed = shared.engine.borrow_mut().server.persistence.close();
+    if let Err(error) = &closed {
         tracing::error!("the journal could not be closed: {error}");
     }
     if let Some(failure) = shared.failure.take() {
         return Err(failure.into());
     }
     // Tools that start a Redis for their tests wait for these words.
-    tracing::info!(reason, "Tidegate is now ready to exit, bye bye...");
+    let kept = match closed {
+        Ok(Lsn::NONE) => " No data is on disk".to_owned(),
+        Ok(lsn) => format!(" Everything up to Lsn {lsn} is on disk"),
+        Err(_) => String::new(),
+    };
+    tracing::info!(reason, "Tidegate is now ready to exit, bye bye...{kept}");
     Ok(())
 }

@@ -20,6 +20,7 @@
 
 use super::Persistence;
 use super::journal::{Journal, Keeper};
+use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::log::group_commit::{Commit, CommitError, Log};
 use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
@@ -63,12 +64,16 @@ impl Persistence {
     }
 
     /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned
-    /// off before.
-    pub(crate) fn close(&mut self) -> Result<(), CommitError> {
+    /// off before. Returns the unit up to which everything is on disk: without a journal, in snapshots; in a group, on
+    /// the disks of more than half of the nodes.
+    pub(crate) fn close(&mut self) -> Result<Lsn, CommitError> {
         self.commit_by(Commit::InPlace);
+        let (last, safe) =
+            self.journal.as_ref().map_or_else(Default::default, |journal| (journal.last(), journal.safe()));
         let closed = match self.journal.take().map(|journal| journal.keeper) {
-            Some(Keeper::Local(log)) => log.close(),
-            Some(Keeper::Group(_)) | None => Ok(()),
+            Some(Keeper::Local(log)) => log.close().map(|()| last),
+            Some(Keeper::Group(_)) => Ok(safe),
+            None => Ok(self.saving.last),
         };
         self.saving.await_ended_log();
         closed

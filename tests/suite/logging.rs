@@ -178,3 +178,29 @@ fn the_pidfile_does_not_follow_a_link() {
     until(|| server.log().contains("the pidfile"), "the server prints the reason");
     assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
 }
+
+#[test]
+fn the_last_line_says_what_is_on_disk() {
+    for (flags, shutdown, is_kept) in [
+        (&["--appendonly", "yes"][..], &["SHUTDOWN"][..], true),
+        (&["--appendonly", "yes", "--appendfsync", "no"], &["SHUTDOWN"], true),
+        (&["--appendonly", "no"], &["SHUTDOWN", "SAVE"], true),
+        (&["--appendonly", "no"], &["SHUTDOWN", "NOSAVE"], false),
+    ] {
+        let mut server = Server::start(Program::Tidegate, flags);
+        let mut raw = server.raw();
+        for key in ["a", "b", "c"] {
+            assert_eq!(raw.command(&["SET", key, "value"]), Value::ok());
+        }
+        let last = if flags[1] == "yes" { info_number(&mut raw, "log_last_lsn") } else { 1 };
+        raw.send_command(shutdown);
+        until(|| server.has_ended(), "the server ends");
+        let said = match is_kept {
+            true => format!("Everything up to Lsn {last} is on disk"),
+            false => "No data is on disk".to_owned(),
+        };
+        let log = server.log();
+        let line = log.lines().last().expect("there are lines");
+        assert!(line.contains(&format!("bye bye... {said} reason=\"SHUTDOWN\"")), "{flags:?}: {line}");
+    }
+}
