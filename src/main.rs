@@ -439,7 +439,15 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     logging::start(config.loglevel.filter(), &log_destination(&config))
         .map_err(|error| format!("cannot log to {}: {error}", config.logfile.display()))?;
     abort_on_panic();
-    Ok(server::run(config)?)
+    let is_for_programs = config.log_format.form() == logging::Format::Json;
+    server::run(config).map_err(|error| {
+        // Programs that collect the log do not read the text on standard error.
+        if is_for_programs {
+            tracing::error!("{error}");
+            logging::flush();
+        }
+        error.into()
+    })
 }
 
 /// Returns the word in the place of the configuration file if there is no such file and it does not look like a path.
@@ -473,6 +481,7 @@ fn log_destination(config: &Config) -> Destination {
     Destination {
         file: Some(config.dir.join(&config.logfile)).filter(|_| !config.logfile.as_os_str().is_empty()),
         syslog: Some(syslog).filter(|_| config.syslog_enabled),
+        format: config.log_format.form(),
     }
 }
 

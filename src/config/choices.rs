@@ -4,6 +4,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::kind::{Args, Origin, Shape, only};
 use super::refusal::Refusal;
+use crate::base::os::logging::Format;
 
 /// A type whose values have names.
 pub(super) trait Words: Copy + PartialEq + 'static {
@@ -39,6 +40,16 @@ impl LogLevel {
     }
 }
 
+impl LogFormat {
+    /// Returns the form as the log takes it.
+    pub fn form(self) -> Format {
+        match self {
+            LogFormat::Text => Format::Text,
+            LogFormat::Json => Format::Json,
+        }
+    }
+}
+
 words! {
     /// Payloads that are checked in full.
     SanitizePayload {
@@ -66,6 +77,17 @@ words! {
         Warning = "warning",
         /// No messages.
         Nothing = "nothing",
+    }
+}
+
+words! {
+    /// The form of log lines.
+    LogFormat {
+        /// Text for people.
+        #[default]
+        Text = "text",
+        /// A JSON object.
+        Json = "json",
     }
 }
 

@@ -36,8 +36,8 @@ mod words;
 pub use act::{Act, NetworkPart};
 pub use arguments::{Arguments, Asked, command, nearest, short_command};
 pub use choices::{
-    AclPubsubDefault, AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OomScoreAdj, Ranking, SanitizePayload,
-    Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser,
+    AclPubsubDefault, AllowFrom, AppendFsync, LogFormat, LogLevel, MaxmemoryPolicy, OomScoreAdj, Ranking,
+    SanitizePayload, Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser,
 };
 pub use end_options::EndOptions;
 pub use event_classes::EventClasses;

@@ -7,8 +7,8 @@
 
 use super::act::{Act, NetworkPart};
 use super::choices::{
-    AclPubsubDefault, AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OomScoreAdj, SanitizePayload, Supervised,
-    SyslogFacility, TlsAuthClients, TlsAuthClientsUser, one_of,
+    AclPubsubDefault, AllowFrom, AppendFsync, LogFormat, LogLevel, MaxmemoryPolicy, OomScoreAdj, SanitizePayload,
+    Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser, one_of,
 };
 use super::end_options::{EndOptions, EndWords};
 use super::event_classes::{EventClasses, EventLetters};
@@ -279,6 +279,8 @@ parameters! {
         dir: PathBuf = "dir", Protected, Directory, ".", waits true;
         /// File to write the log to, relative to `dir`; empty for standard output.
         logfile: PathBuf = "logfile", AtStart, File, "";
+        /// Form of log lines: text for people, or a JSON object for programs that collect logs.
+        log_format: LogFormat = "log-format", AtStart, one_of::<LogFormat>(), "text";
         /// The least severe messages to log.
         loglevel: LogLevel = "loglevel", AnyTime, one_of::<LogLevel>(), "notice", act LogLevel;
         /// Location of this server, which HELLO and INFO report to clients that prefer a server nearby; empty for none.

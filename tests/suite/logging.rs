@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::Value as Json;
+
 use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
 
 /// The longest line in bytes, including everything around the message.
@@ -177,6 +179,68 @@ fn the_pidfile_does_not_follow_a_link() {
     let server = Server::start(Program::Tidegate, &["--pidfile", path.to_str().expect("text")]);
     until(|| server.log().contains("the pidfile"), "the server prints the reason");
     assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
+}
+
+/// The lines of a log in the form for programs.
+fn objects(log: &str) -> Vec<Json> {
+    let object = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    log.lines().map(object).collect()
+}
+
+#[test]
+fn each_line_of_a_json_log_is_one_object() {
+    let mut server = Piped::start(&["--log-format", "json", "--requirepass", "p", "--maxmemory-policy", "noeviction"]);
+    let mut raw = server.raw();
+    assert_eq!(raw.command(&["AUTH", "p"]), Value::ok());
+    let script = "redis.log(redis.LOG_WARNING, 'a\\n\"\\\\\\27[31m')";
+    assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Null);
+    assert!(matches!(raw.command(&["CONFIG", "SET", "bind", &"long".repeat(5_000)]), Value::Error(_)));
+    let mut stranger = server.raw();
+    stranger.send(b"POST / HTTP/1.1\r\n");
+    assert_eq!(stranger.read_to_end(), b"");
+    let log = server.drain();
+    assert!(server.end());
+    let log = objects(&log.join().expect("it reads"));
+    for line in &log {
+        let time = line["time"].as_str().expect("a text").replace(|at: char| at.is_ascii_digit(), "9");
+        assert_eq!(time, "9999-99-99T99:99:99.999999Z", "{line}");
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+    let line = |what: &str| {
+        let is_wanted = |line: &&Json| line["message"].as_str().is_some_and(|message| message.contains(what));
+        log.iter().find(is_wanted).unwrap_or_else(|| panic!("no line says {what}: {log:?}"))
+    };
+    line("* Ready to accept connections");
+    // Scripts can't log control characters.
+    let said = line("a \"\\ [31m");
+    assert_eq!((&said["level"], &said["target"]), (&"WARN".into(), &"script".into()));
+    let long = line("longlong");
+    assert!(long["cut_bytes"].as_u64().is_some_and(|cut| cut > 10_000), "{long}");
+    let closed = line("closed: it speaks HTTP");
+    assert!(closed["client"].is_u64() && closed["address"].is_string(), "{closed}");
+    assert!(closed["target"].is_null(), "{closed}");
+    let last = log.last().expect("there are lines")["message"].as_str().expect("a text");
+    assert!(last.contains("bye bye"), "{last}");
+}
+
+/// The programs that read such a log don't see what is printed for people.
+#[test]
+fn a_json_log_says_why_the_start_failed() {
+    let other = Server::start(Program::Tidegate, &[]);
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let command_line = launch_command(Program::Tidegate);
+    let started = Command::new(&command_line[0])
+        .args(&command_line[1..])
+        .args(["--port", &other.port().to_string(), "--bind", "127.0.0.1", "--log-format", "json"])
+        .args(["--logfile", "log", "--dir"])
+        .arg(dir.path())
+        .output()
+        .expect("the program of the other tests");
+    assert!(!started.status.success());
+    let log = objects(&fs::read_to_string(dir.path().join("log")).expect("it is there"));
+    let last = log.last().expect("there are lines");
+    assert_eq!(last["level"], "ERROR");
+    assert!(last["message"].as_str().is_some_and(|message| message.contains("Another server uses it")), "{last}");
 }
 
 #[test]

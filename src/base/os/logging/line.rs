@@ -12,6 +12,12 @@ use tracing_subscriber::fmt::format::Writer;
 
 use crate::base::limits::LOG_LINE_MAX_BYTES;
 
+/// The target of lines from scripts. They are meant to be read, so more of them are allowed.
+pub const BY_SCRIPTS: &str = "script";
+
+/// The target of lines that tell who tried or did something that somebody may have to account for.
+pub const AUDIT: &str = "audit";
+
 /// Writes the fields of a line.
 pub(super) struct Fields;
 
@@ -32,20 +38,43 @@ pub(super) fn beginning(event: &tracing::Event<'_>, max_bytes: usize) -> String 
 
 /// Writes the fields that `record` passes, up to `max_bytes`.
 fn write(out: &mut dyn Write, is_ansi: bool, max_bytes: usize, record: impl FnOnce(&mut dyn Visit)) -> fmt::Result {
-    let mut text = Text { out, is_ansi, is_begun: false, room: max_bytes, cut_bytes: 0, result: Ok(()) };
+    let mut text = Text { out, is_ansi, is_begun: false, room: Room::of(max_bytes), result: Ok(()) };
     record(&mut text);
-    let Text { out, cut_bytes, result, .. } = text;
+    let Text { out, room: Room { cut_bytes, .. }, result, .. } = text;
     result?;
     if cut_bytes > 0 { write!(out, "... ({cut_bytes} more bytes)") } else { Ok(()) }
+}
+
+/// The length that a line's text may still have.
+pub(super) struct Room {
+    left_bytes: usize,
+    /// Bytes that did not fit.
+    pub(super) cut_bytes: usize,
+}
+
+impl Room {
+    pub(super) fn of(max_bytes: usize) -> Room {
+        Room { left_bytes: max_bytes, cut_bytes: 0 }
+    }
+
+    /// Returns the part of a text that fits.
+    pub(super) fn cut<'t>(&mut self, text: &'t str) -> &'t str {
+        let shown = &text[..text.floor_char_boundary(self.left_bytes)];
+        self.cut_bytes += text.len() - shown.len();
+        self.left_bytes -= shown.len();
+        if shown.len() < text.len() {
+            // Otherwise a later, shorter text could still fit behind the cut.
+            self.left_bytes = 0;
+        }
+        shown
+    }
 }
 
 struct Text<'w> {
     out: &'w mut dyn Write,
     is_ansi: bool,
     is_begun: bool,
-    /// Bytes that may still be written.
-    room: usize,
-    cut_bytes: usize,
+    room: Room,
     result: fmt::Result,
 }
 
@@ -81,14 +110,7 @@ impl Visit for Text<'_> {
 
 impl Write for Text<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let shown = &text[..text.floor_char_boundary(self.room)];
-        self.cut_bytes += text.len() - shown.len();
-        self.room -= shown.len();
-        if shown.len() < text.len() {
-            // Otherwise a later, shorter text could still fit behind the cut.
-            self.room = 0;
-        }
-        for piece in shown.split_inclusive(char::is_control) {
+        for piece in self.room.cut(text).split_inclusive(char::is_control) {
             let plain = piece.trim_end_matches(char::is_control);
             self.out.write_str(plain)?;
             write!(self.out, "{}", piece[plain.len()..].escape_default())?;
@@ -104,9 +126,9 @@ mod tests {
     fn written(max_bytes: usize, parts: &[&str]) -> String {
         let mut out = String::new();
         let mut text =
-            Text { out: &mut out, is_ansi: false, is_begun: false, room: max_bytes, cut_bytes: 0, result: Ok(()) };
+            Text { out: &mut out, is_ansi: false, is_begun: false, room: Room::of(max_bytes), result: Ok(()) };
         parts.iter().for_each(|part| text.write_str(part).expect("a string takes all"));
-        let cut_bytes = text.cut_bytes;
+        let cut_bytes = text.room.cut_bytes;
         format!("{out}|{cut_bytes}")
     }
 

@@ -1,12 +1,13 @@
 //! The destination and the level of log lines: set once at the start; the level may also change while the server runs.
 //!
-//! The thread that has something to report formats the line ([`mod@line`]), unless that place in the program has logged
-//! too much lately ([`repeats`]). A thread of its own writes it ([`queue`]), so that no other thread waits for a pipe
-//! or a disk.
+//! The thread that has something to report formats the line ([`form`], [`mod@line`]), unless that place in the program
+//! has logged too much lately ([`repeats`]). A thread of its own writes it ([`queue`]), so that no other thread waits
+//! for a pipe or a disk.
 //!
 //! A log file can be reopened, so that a tool that rotates logs can move it away first. Each line also goes to the
 //! system's log, if wanted: without time and level, which that log adds itself.
 
+mod form;
 mod line;
 mod queue;
 mod repeats;
@@ -28,9 +29,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-pub use self::repeats::BY_SCRIPTS;
+pub use self::form::Format;
+pub use self::line::{AUDIT, BY_SCRIPTS};
 pub use self::system_log::Syslog;
 
+use self::form::Form;
 use self::line::Fields;
 use self::queue::Queue;
 use self::repeats::{Limit, Repeats};
@@ -48,6 +51,8 @@ pub struct Destination {
     pub file: Option<PathBuf>,
     /// Whether and how to write to the system's log as well.
     pub syslog: Option<Syslog>,
+    /// The form of the lines.
+    pub format: Format,
 }
 
 /// The log of this process.
@@ -88,12 +93,11 @@ pub fn start(level: LevelFilter, destination: &Destination) -> io::Result<()> {
     let (filter, handle) = reload::Layer::new(level);
     let limit = Limit { repeats: &log.repeats, wake_at: |at| log.entries.wake_at(at) };
     let is_terminal = log.path.is_none() && io::IsTerminal::is_terminal(&io::stdout());
-    let lines = fmt::layer().with_target(false).fmt_fields(Fields).with_ansi(is_terminal);
+    let lines = fmt::layer().event_format(Form::dated(destination.format)).fmt_fields(Fields).with_ansi(is_terminal);
     let system = destination.syslog.as_ref().map(|syslog| {
         syslog.open();
-        let plain =
-            fmt::layer().with_target(false).fmt_fields(Fields).with_ansi(false).without_time().with_level(false);
-        plain.with_writer(ToSystem(log))
+        let form = Form::undated(destination.format);
+        fmt::layer().event_format(form).fmt_fields(Fields).with_ansi(false).with_writer(ToSystem(log))
     });
     tracing_subscriber::registry().with(filter).with(limit).with(lines.with_writer(ToFile(log))).with(system).init();
     // The handle is set once: `init` panics on a second start, which would be a bug.
@@ -189,7 +193,10 @@ fn write_all(log: &Log, mut file: Option<File>) {
 
 fn log_left_out(log: &Log, all: bool) {
     for left_out in log.repeats.take(Instant::now(), all) {
-        tracing::warn!("and {} more like this: {}", left_out.lines, left_out.first);
+        match left_out.is_audit {
+            true => tracing::info!(target: AUDIT, "and {} more like this: {}", left_out.lines, left_out.first),
+            false => tracing::warn!("and {} more like this: {}", left_out.lines, left_out.first),
+        }
     }
 }
 

@@ -12,11 +12,8 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::line;
+use super::line::{self, AUDIT, BY_SCRIPTS};
 use crate::base::limits::{LOG_LINES_A_MINUTE, LOG_REPEATED_MAX_BYTES, LOG_SCRIPT_LINES_A_MINUTE};
-
-/// The target of lines from scripts. They are meant to be read, so more of them are allowed.
-pub const BY_SCRIPTS: &str = "script";
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -30,6 +27,8 @@ pub(super) struct LeftOut {
     pub(super) lines: u64,
     /// The beginning of the first of the lines.
     pub(super) first: String,
+    /// Whether they belong to the audit, and so does the report about them.
+    pub(super) is_audit: bool,
 }
 
 /// One place in the program, in the window of its last line.
@@ -47,7 +46,7 @@ impl Repeats {
         place: Identifier,
         max_lines: u64,
         now: Instant,
-        text: impl FnOnce() -> String,
+        left_out: impl FnOnce() -> LeftOut,
     ) -> Result<(), Instant> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places.entry(place).or_insert(Place { began: now, lines: 0, left_out: None });
@@ -59,7 +58,7 @@ impl Repeats {
         if place.lines <= max_lines {
             return Ok(());
         }
-        place.left_out.get_or_insert_with(|| LeftOut { lines: 0, first: text() }).lines += 1;
+        place.left_out.get_or_insert_with(left_out).lines += 1;
         Err(place.began + WINDOW)
     }
 
@@ -81,8 +80,12 @@ impl<S: Subscriber, F: Fn(Instant) + 'static> Layer<S> for Limit<F> {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let about = event.metadata();
         let max_lines = if about.target() == BY_SCRIPTS { LOG_SCRIPT_LINES_A_MINUTE } else { LOG_LINES_A_MINUTE };
-        let text = || line::beginning(event, LOG_REPEATED_MAX_BYTES);
-        let admitted = self.repeats.admit(about.callsite(), max_lines, Instant::now(), text);
+        let left_out = || LeftOut {
+            lines: 0,
+            first: line::beginning(event, LOG_REPEATED_MAX_BYTES),
+            is_audit: about.target() == AUDIT,
+        };
+        let admitted = self.repeats.admit(about.callsite(), max_lines, Instant::now(), left_out);
         admitted.map_err(|due| (self.wake_at)(due)).is_ok()
     }
 }
@@ -113,17 +116,18 @@ mod tests {
         let (one, other) = (Identifier(&ONE), Identifier(&OTHER));
         let (repeats, began) = (Repeats::default(), Instant::now());
         let at = |seconds| began + Duration::from_secs(seconds);
+        let left_out = |lines, first: &str| LeftOut { lines, first: first.to_owned(), is_audit: false };
         let admit =
-            |place: &Identifier, seconds, text: &str| repeats.admit(place.clone(), 2, at(seconds), || text.to_owned());
+            |place: &Identifier, seconds, text| repeats.admit(place.clone(), 2, at(seconds), || left_out(0, text));
         assert_eq!((admit(&one, 0, "a"), admit(&one, 30, "b")), (Ok(()), Ok(())));
         assert_eq!((admit(&one, 40, "c"), admit(&one, 59, "d")), (Err(at(60)), Err(at(60))));
         assert_eq!(admit(&other, 59, "e"), Ok(()));
         assert_eq!(repeats.take(at(59), false), []);
         // The report is late.
         assert_eq!(admit(&one, 61, "f"), Err(at(60)));
-        assert_eq!(repeats.take(at(62), false), [LeftOut { lines: 3, first: "c".to_owned() }]);
+        assert_eq!(repeats.take(at(62), false), [left_out(3, "c")]);
         assert_eq!((admit(&one, 62, "g"), admit(&one, 62, "h")), (Ok(()), Ok(())));
         assert_eq!(admit(&one, 62, "i"), Err(at(122)));
-        assert_eq!(repeats.take(at(63), true), [LeftOut { lines: 1, first: "i".to_owned() }]);
+        assert_eq!(repeats.take(at(63), true), [left_out(1, "i")]);
     }
 }
