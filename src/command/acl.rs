@@ -18,7 +18,7 @@ use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::categories::{CATEGORIES, belongs_to};
 use crate::spec::error::{Error, excerpt};
-use crate::spec::{Flags, Group, Secret};
+use crate::spec::{Audited, Flags, Group, Secret};
 
 fn set_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let name = args.bytes()?;
@@ -309,6 +309,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Removes users and closes their connections.",
             syntax: "username...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            audited: Some(Audited::Users),
             run: Run::Now(del_user),
             ..SUB
         },
@@ -362,6 +363,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 2,
             complexity: "O(N). Where N is the number of configured users.",
             summary: "Loads the users from the ACL file.",
+            audited: Some(Audited::Users),
             run: Run::Now(load),
             ..SUB
         },
@@ -391,6 +393,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Creates a user or changes its rules.",
             syntax: "username [rule...]",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            audited: Some(Audited::Users),
             run: Run::Now(set_user),
             ..SUB
         },

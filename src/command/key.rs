@@ -21,7 +21,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
-use crate::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
+use crate::spec::{Access, AnswersAll, Audited, Databases, Flags, Group, KeySpec};
 use crate::value::grants::Grants;
 use crate::wait::{Wait, deadline_after_ms};
 
@@ -624,6 +624,7 @@ pub(super) const COMMANDS: &[Command] = &[
         syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         databases: Databases::All,
+        audited: Some(Audited::Deletion),
         run: Run::MayWait(|ctx, args| flush(ctx, args, true)),
         ..SERVER
     },
@@ -635,6 +636,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Deletes every key of the selected database.",
         syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        audited: Some(Audited::Deletion),
         run: Run::MayWait(|ctx, args| flush(ctx, args, false)),
         ..SERVER
     },

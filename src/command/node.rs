@@ -10,7 +10,7 @@ use crate::persist::journal::Journal;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::spec::{Flags, Group};
+use crate::spec::{Audited, Flags, Group};
 use crate::wait::Wait;
 
 const NO_GROUP: Error = Error::text("ERR this server is no node of a group (see docs/replication.md)");
@@ -118,6 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "add",
             complexity: "O(1)",
             summary: "Adds a node that asks to join. It follows, and does not vote yet.",
+            audited: Some(Audited::Group),
             run: Run::MayWait(add),
             ..SUB
         },
@@ -145,6 +146,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "promote",
             complexity: "O(1)",
             summary: "Lets a node vote that has followed so far.",
+            audited: Some(Audited::Group),
             run: Run::MayWait(promote),
             ..SUB
         },
@@ -152,6 +154,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "remove",
             complexity: "O(1)",
             summary: "Removes a node that does not lead.",
+            audited: Some(Audited::Group),
             run: Run::MayWait(remove),
             ..SUB
         },
@@ -159,6 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "transfer",
             complexity: "O(1)",
             summary: "Begins to hand leadership over to another node, which ends all connections here.",
+            audited: Some(Audited::Group),
             run: Run::Now(transfer),
             ..SUB
         },

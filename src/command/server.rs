@@ -5,7 +5,7 @@ use crate::config::EndOptions;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::spec::{Flags, Group};
+use crate::spec::{Audited, Flags, Group};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
@@ -107,6 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Server,
         summary: "Stops the server.",
         syntax: "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [ABORT]",
+        audited: Some(Audited::End),
         run: Run::MayWait(shutdown),
         ..Command::EMPTY
     },

@@ -281,7 +281,7 @@ parameters! {
         logfile: PathBuf = "logfile", AtStart, File, "";
         /// Form of log lines: text for people, or a JSON object for programs that collect logs.
         log_format: LogFormat = "log-format", AtStart, one_of::<LogFormat>(), "text";
-        /// The least severe messages to log.
+        /// The least severe messages to log. `warning` also hides the lines of the audit.
         loglevel: LogLevel = "loglevel", AnyTime, one_of::<LogLevel>(), "notice", act LogLevel;
         /// Location of this server, which HELLO and INFO report to clients that prefer a server nearby; empty for none.
         availability_zone: Vec<u8> = "availability-zone", AnyTime, Text, "";

@@ -8,6 +8,9 @@ use crate::log::limits::LOAD_PIECE_BYTES;
 /// Bytes of a connection's name that WHO, WHY and EVENTS show.
 pub const HISTORY_NAME_MAX_BYTES: usize = 64;
 
+/// Bytes of a user's name in a line of the audit. A client that is refused chooses it.
+pub const AUDIT_NAME_MAX_BYTES: usize = 128;
+
 /// Bytes of replies produced for one connection at a time while a script is busy. Errors can be longer than the
 /// commands that cause them, so no more are produced until the client has read these.
 pub const BUSY_REPLY_PAUSE_BYTES: usize = 64 * 1024;

@@ -21,6 +21,7 @@ use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
 use crate::config::Config;
 use crate::engine::ServerState;
+use crate::engine::client::audit::not_let_in;
 use crate::net::limits::TLS_CONNECTION_BYTES;
 use crate::session::{Peer, Service};
 use crate::spec::session_key::SessionKey;
@@ -298,6 +299,9 @@ pub(super) fn open(
     };
     let is_secure = listener.place().is_secure();
     let refusal = greet(&SockRef::from(&socket), path.is_some(), server);
+    if matches!(refusal, Some(Refusal::Protected)) {
+        not_let_in(&peer_of(&SockRef::from(&socket), None).address);
+    }
     match refusal {
         // A TLS client can read the refusal only after the handshake; until then it counts as a connection.
         Some(Refusal::Protected) if is_secure && !is_full(server) => {}

@@ -402,6 +402,23 @@ pub enum Secret {
     },
 }
 
+/// A change that the audit in the log reports, with the client, its user and the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audited {
+    /// Of users. Arguments that begin as a rule about a password are secret.
+    Users,
+    /// Of parameters.
+    Settings,
+    /// The end of whole databases.
+    Deletion,
+    /// The end of a lock that others hold.
+    Lock,
+    /// The end of the server, or that it is called off.
+    End,
+    /// Of the nodes of a group.
+    Group,
+}
+
 /// One key argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyArg {
@@ -455,6 +472,8 @@ pub struct Command<R: 'static> {
     pub databases: Databases,
     /// Its secret arguments.
     pub secrets: &'static [Secret],
+    /// The change that the audit reports if a call succeeds.
+    pub audited: Option<Audited>,
     /// The script that it runs, if any.
     pub runs: Option<Runs>,
     /// Finds the nested command that it runs, if any. A call needs the rights for both commands and has the keys of
@@ -492,6 +511,7 @@ impl<R> Command<R> {
             channels: Channels::None,
             databases: Databases::Current,
             secrets: &[],
+            audited: None,
             runs: None,
             inner: None,
             nests: false,

@@ -346,6 +346,7 @@ fn nodes_come_and_go_while_the_group_works() {
         sleep(Duration::from_millis(20));
     };
     assert!(follower.call("INCR counter").expect("a reply").starts_with("-READONLY"));
+    assert!(group.logs().contains("INFO audit: nodes of the group changed client="), "{}", group.logs());
     let (said, is_done) = group.manage(leader, &["transfer", "5"]);
     assert!(!is_done && said.contains("only a voter can lead"), "{said}");
     // Leadership goes where it is wanted, and a leader that is removed hands over first.

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value as Json;
 
 use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
+use crate::oracle::{OTHER_ADDRESS, other_address};
 
 /// The longest line in bytes, including everything around the message.
 const LINE_MAX: usize = 5_000;
@@ -195,6 +196,7 @@ fn each_line_of_a_json_log_is_one_object() {
     let script = "redis.log(redis.LOG_WARNING, 'a\\n\"\\\\\\27[31m')";
     assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Null);
     assert!(matches!(raw.command(&["CONFIG", "SET", "bind", &"long".repeat(5_000)]), Value::Error(_)));
+    assert!(matches!(raw.command(&["AUTH", "ann", "p"]), Value::Error(_)));
     let mut stranger = server.raw();
     stranger.send(b"POST / HTTP/1.1\r\n");
     assert_eq!(stranger.read_to_end(), b"");
@@ -219,6 +221,8 @@ fn each_line_of_a_json_log_is_one_object() {
     let closed = line("closed: it speaks HTTP");
     assert!(closed["client"].is_u64() && closed["address"].is_string(), "{closed}");
     assert!(closed["target"].is_null(), "{closed}");
+    let refused = line("sign-in refused");
+    assert_eq!((&refused["target"], &refused["user"]), (&"audit".into(), &"ann".into()));
     let last = log.last().expect("there are lines")["message"].as_str().expect("a text");
     assert!(last.contains("bye bye"), "{last}");
 }
@@ -267,4 +271,138 @@ fn the_last_line_says_what_is_on_disk() {
         let line = log.lines().last().expect("there are lines");
         assert!(line.contains(&format!("bye bye... {said} reason=\"SHUTDOWN\"")), "{flags:?}: {line}");
     }
+}
+
+/// The lines of the audit, from their message on, without the number and the port of the client.
+fn audited(log: &str) -> Vec<String> {
+    let lines = log.lines().filter_map(|line| line.split_once(" INFO audit: "));
+    let without_client = |line: &str| {
+        let words = line.split(' ').filter(|word| !word.starts_with("client=") && !word.starts_with("address="));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    lines.map(|(_, line)| without_client(line)).collect()
+}
+
+#[test]
+fn the_audit_tells_who_did_what_and_no_password() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let users = dir.path().join("users");
+    fs::write(&users, "user default on nopass ~* &* +@all\nuser ann on >secret ~* &* +@all\nuser off >secret\n")
+        .expect("written");
+    let mut server = Server::start(Program::Tidegate, &["--aclfile", users.to_str().expect("text")]);
+    let mut raw = server.raw();
+    for (user, password) in [("ann", "secret-1"), ("nobody", "secret-2"), ("off", "secret"), ("a\"b\nc", "secret-3")] {
+        assert!(matches!(raw.command(&["AUTH", user, password]), Value::Error(_)), "{user}");
+    }
+    assert!(matches!(raw.command(&["HELLO", "3", "AUTH", "eve", "secret-4"]), Value::Error(_)));
+    assert_eq!(raw.command(&["AUTH", "ann", "secret"]), Value::ok());
+    let hash = "#".to_owned() + &"ab".repeat(32);
+    for call in [
+        &["acl", "setuser", "bob", "on", ">secret-5", "<secret-5", &hash, "+get", "(~app:* +set)"][..],
+        &["ACL", "DELUSER", "bob"],
+        &["CONFIG", "SET", "maxmemory", "100mb", "requirepass", "secret-6"],
+        &["CONFIG", "SET", "proc-title-template", "a user=\"root\""],
+        &["LOCK.ACQUIRE", "key", "me", "PX", "60000"],
+        &["LOCK.BREAK", "key", "me", "NOTE", "it hung"],
+        &["SELECT", "3"],
+        &["FLUSHDB"],
+        &["ACL", "LOAD"],
+    ] {
+        let reply = raw.command(call);
+        assert!(!matches!(reply, Value::Error(_)), "{call:?}: {reply:?}");
+    }
+    // These change nothing.
+    for call in [
+        &["ACL", "SETUSER", "bob", "nonsense", ">secret-7"][..],
+        &["CONFIG", "SET", "nonsense", "secret-8"],
+        &["CONFIG", "REWRITE"],
+        &["FLUSHALL", "nonsense"],
+        &["LOCK.BREAK"],
+        &["NODE", "REMOVE", "1"],
+    ] {
+        assert!(matches!(raw.command(call), Value::Error(_)), "{call:?}");
+    }
+    assert_eq!(raw.command(&["MULTI"]), Value::ok());
+    raw.command(&["FLUSHALL"]);
+    raw.command(&["EXEC"]);
+    raw.command(&["EVAL", "redis.call('FLUSHALL', 'ASYNC') return redis.error_reply('no')", "0"]);
+    // A user who removes itself has still done that.
+    assert_eq!(raw.command(&["ACL", "DELUSER", "ann"]), Value::Integer(1));
+    server.raw().send_command(&["SHUTDOWN", "NOSAVE"]);
+    until(|| server.has_ended(), "the server ends");
+    let log = server.log();
+    assert!(!log.contains("secret") && !log.contains("abab"), "{log}");
+    let expected = [
+        r#"sign-in refused user="ann" reason="wrong password""#,
+        r#"sign-in refused user="nobody" reason="there is no such user""#,
+        r#"sign-in refused user="off" reason="the user is off""#,
+        r#"sign-in refused user="a\"b\nc" reason="there is no such user""#,
+        r#"sign-in refused user="eve" reason="there is no such user""#,
+        concat!(
+            r#"users changed user="ann" db=0 call=acl setuser bob on >(redacted) <(redacted) #(redacted) "#,
+            r#"+get "(~app:* +set)""#
+        ),
+        r#"users changed user="ann" db=0 call=ACL DELUSER bob"#,
+        r#"settings changed user="ann" db=0 call=CONFIG SET maxmemory 100mb requirepass (redacted)"#,
+        r#"settings changed user="ann" db=0 call=CONFIG SET proc-title-template "a user=\"root\"""#,
+        r#"lock taken away user="ann" db=0 call=LOCK.BREAK key me NOTE "it hung""#,
+        r#"everything deleted user="ann" db=3 call=FLUSHDB"#,
+        r#"users changed user="ann" db=3 call=ACL LOAD"#,
+        r#"everything deleted user="ann" db=3 call=FLUSHALL"#,
+        r#"everything deleted user="ann" db=3 call=FLUSHALL ASYNC"#,
+        r#"users changed user="ann" db=3 call=ACL DELUSER ann"#,
+        r#"shutdown requested user="default" db=0 call=SHUTDOWN NOSAVE"#,
+    ];
+    assert_eq!(audited(&log), expected, "{log}");
+    assert!(
+        log.contains(r#"INFO audit: everything deleted client="#) && log.contains(r#" address="127.0.0.1:"#),
+        "{log}"
+    );
+}
+
+#[test]
+fn refused_sign_ins_neither_fill_the_log_nor_hide_other_lines() {
+    let (mut server, mut raw) = Server::with_client(Program::Tidegate);
+    for _ in 0..100 {
+        (0..100).for_each(|_| raw.send_command(&["AUTH", "ann", "wrong"]));
+        (0..100).for_each(|_| assert!(matches!(raw.reply().value, Value::Error(_))));
+    }
+    assert_eq!(raw.command(&["FLUSHALL"]), Value::ok());
+    raw.send_command(&["SHUTDOWN", "NOSAVE"]);
+    until(|| server.has_ended(), "the server ends");
+    let lines = audited(&server.log());
+    let count = |what: &str| lines.iter().filter(|line| line.starts_with(what)).count();
+    assert_eq!(count("everything deleted "), 1);
+    assert_eq!(count("shutdown requested "), 1);
+    // More than a minute may pass on a busy machine, and a new minute takes as many again.
+    let left_out: usize = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("and ")?.split_once(" more like this: sign-in refused "))
+        .map(|(count, _)| count.parse::<usize>().expect("a number"))
+        .sum();
+    assert_eq!(count("sign-in refused ") + left_out, 10_000);
+    assert!(lines.len() < 2_000, "{}", lines.len());
+}
+
+#[test]
+fn the_audit_tells_of_clients_that_protected_mode_keeps_out() {
+    if OTHER_ADDRESS.is_missing() {
+        return;
+    }
+    let server = Server::start(Program::Tidegate, &["--bind", "*"]);
+    let address = other_address().expect("it is there");
+    let mut stranger = Raw::over(TcpStream::connect((address, server.port())).expect("it listens everywhere"));
+    assert!(stranger.read_to_end().starts_with(b"-DENIED "));
+    let told = "INFO audit: remote client refused address=";
+    until(|| server.log().contains(told), "the audit tells of it");
+}
+
+#[test]
+fn the_audit_is_hidden_by_a_loglevel_for_warnings_alone() {
+    let mut server = Server::start(Program::Tidegate, &["--loglevel", "warning"]);
+    let mut raw = server.raw();
+    assert_eq!(raw.command(&["FLUSHALL"]), Value::ok());
+    raw.send_command(&["SHUTDOWN", "NOSAVE"]);
+    until(|| server.has_ended(), "the server ends");
+    assert_eq!(audited(&server.log()), [""; 0]);
 }

@@ -633,6 +633,8 @@ fn certificates_can_name_users() {
     let info = server.plain.command(&["INFO", "stats"]);
     let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
     assert!(info.contains("acl_access_denied_tls_cert:1\r\n"), "{info}");
+    let told = r#"user="bob" reason="the certificate names no user that is on""#;
+    until(|| server.server.log().contains(told), "the audit tells of it");
     // A disabled user can't log in; a client that is logged in stays logged in.
     assert_eq!(server.plain.command(&["ACL", "SETUSER", "alice", "off"]), Value::status("OK"));
     assert_eq!(server.client_as(&clients[0]).command(&["ACL", "WHOAMI"]), Value::bulk("default"));

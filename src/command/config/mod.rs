@@ -7,7 +7,7 @@ mod set;
 use super::help::help;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
-use crate::spec::{Flags, Group, Secret};
+use crate::spec::{Audited, Flags, Group, Secret};
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let found = ctx.server.config.matching(args.rest().iter());
@@ -78,6 +78,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             complexity: "O(N) where N is the number of parameters and lines",
             summary: "Writes the current parameters to the configuration file and keeps its other lines.",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            audited: Some(Audited::Settings),
             run: Run::Now(rewrite::command),
             ..SUB
         },
@@ -89,6 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Sets parameters: all of them or, after an error, none.",
             syntax: "(parameter value):data...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            audited: Some(Audited::Settings),
             run: Run::MayWait(set::set),
             ..SUB
         },

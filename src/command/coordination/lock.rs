@@ -22,7 +22,7 @@ use crate::keyspace::verb::handles::{FoundLock, GrantsRef};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::spec::{Access, Flags, KeySpec};
+use crate::spec::{Access, Audited, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
 use crate::wait::Want;
 
@@ -294,6 +294,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         summary: "Takes a lock away from one owner, or from all.",
         syntax: "key [owner] [NOTE text]",
         categories: &["@coordination", "@dangerous"],
+        audited: Some(Audited::Lock),
         run: Run::Now(break_lock),
         ..BASE
     },

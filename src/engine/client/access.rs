@@ -1,6 +1,7 @@
 //! The user that a session acts as, and the refusals that follow: [`acl`](crate::acl) decides; this file asks it,
 //! records refusals, and applies changes of users to the sessions.
 
+use super::audit::{NoSignIn, not_signed_in};
 use super::line::describe_calling;
 use crate::acl::check::{Denied, Place, also_reads, also_writes, check, reads_all_keys};
 use crate::acl::file;
@@ -29,7 +30,13 @@ impl Access<'_> {
                 session.become_user(self.acl, id, true);
                 Ok(())
             }
-            _ => {
+            found => {
+                let why = match found {
+                    None => NoSignIn::NoUser,
+                    Some((_, user)) if !user.is_on => NoSignIn::IsOff,
+                    Some(_) => NoSignIn::WrongPassword,
+                };
+                not_signed_in(session, name, why);
                 let object = argv.get(0).unwrap_or_default();
                 let context = if session.transaction.is_some() { Context::Multi } else { Context::Toplevel };
                 self.note_refusal(session, argv, Reason::Auth, context, object, name);
@@ -45,6 +52,7 @@ impl Access<'_> {
         match (names.iter().find_map(user), names.last()) {
             (Some(user), _) => session.become_user(self.acl, user, true),
             (None, Some(name)) => {
+                not_signed_in(session, name, NoSignIn::Certificate);
                 self.note_refusal_of(session, "NULL", Reason::TlsCert, Context::Toplevel, b"", name);
             }
             (None, None) => {}

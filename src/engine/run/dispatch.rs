@@ -6,9 +6,10 @@ use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::num::parse_i64;
 use crate::config::Config;
+use crate::engine::client::audit;
 use crate::engine::observe::audience::Audience;
 use crate::engine::run::pipeline::Past;
-use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, Origin, Run, ServerState};
+use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, MayWait, Origin, Run, ServerState};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::limits::UNIT_MAX_BYTES;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -27,7 +28,7 @@ use crate::session::{ReplyMode, Restrictions, Session};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::secrets::REDACTED;
-use crate::spec::{Databases, Flags, Group};
+use crate::spec::{Audited, Databases, Flags, Group};
 use crate::wait::wait_queues::{Mode, Parked};
 use crate::wait::{Ticket, Wait};
 
@@ -293,10 +294,9 @@ pub(crate) fn call(
     }
     let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session: &mut *session, reply: &mut *reply, entry, origin };
     let args = Args::new(argv, entry.name_args());
-    let result = match entry.command.run {
-        Run::Now(run) => run(&mut ctx, args).map(|()| Flow::Replied),
-        Run::MayWait(run) => run(&mut ctx, args),
-        Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
+    let result = match entry.command.audited {
+        None => run(&mut ctx, entry, args),
+        Some(audited) => run_audited(&mut ctx, entry, args, audited),
     };
     ctx.reply.set_must_fit(outer_must_fit);
     debug_assert!(
@@ -359,6 +359,28 @@ pub(crate) fn call(
         server.meters.note_outstanding(server.table, &server.time.clock, call);
     }
     waits
+}
+
+#[inline(always)]
+fn run(ctx: &mut Ctx<'_>, entry: &Entry, args: Args<'_>) -> MayWait {
+    match entry.command.run {
+        Run::Now(run) => run(ctx, args).map(|()| Flow::Replied),
+        Run::MayWait(run) => run(ctx, args),
+        Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
+    }
+}
+
+/// Runs a call that the audit reports if it makes its change.
+#[cold]
+#[inline(never)]
+fn run_audited(ctx: &mut Ctx<'_>, entry: &Entry, args: Args<'_>, audited: Audited) -> MayWait {
+    // The call may be the end of its own user.
+    let user = audit::name_of(&ctx.server.acl, ctx.session.user);
+    let result = run(ctx, entry, args);
+    if result.as_ref().is_ok_and(|flow| audited.is_made(flow, ctx.is_retry())) {
+        audit::Call { table: ctx.server.table, session: ctx.session, user, entry, argv: args.argv() }.log(audited);
+    }
+    result
 }
 
 /// The maximum length of the call's reply now, in bytes, if the call can be withdrawn.
