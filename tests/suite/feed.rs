@@ -161,6 +161,14 @@ impl Reader {
     }
 }
 
+/// The last change of a server, whether or not it is on disk.
+fn last_lsn(raw: &mut Raw) -> u64 {
+    let info = raw.command(&["INFO", "persistence"]);
+    let info = String::from_utf8(info.bytes().expect("text").to_vec()).expect("text");
+    let last = info.lines().find_map(|line| line.strip_prefix("log_last_lsn:")).expect("there is a journal");
+    last.parse().expect("a number")
+}
+
 /// The digest of all data of a server.
 fn digest(raw: &mut Raw) -> String {
     let digest = raw.command(&["DEBUG", "DIGEST"]);
@@ -540,6 +548,8 @@ fn a_reader_goes_on_after_kill_9_where_it_was() {
         let server = start(dir.path());
         let reader = known.get_or_insert_with(|| Reader::new(server.raw()));
         reader.raw = server.raw();
+        // A start is a change, too, and nobody has waited for it.
+        until(|| state(&mut reader.raw).1 == last_lsn(&mut reader.raw), "the start is on disk");
         reader.read_all();
         reader.compare();
         let mut all = Reader::new(server.raw());
