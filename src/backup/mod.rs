@@ -41,8 +41,8 @@ pub struct Plan {
     pub keep: Option<Duration>,
 }
 
-/// Copies the data of the server at `from` into the folder `into`, as `plan` says, until `stop` is set. `print` receives
-/// reports.
+/// Copies the data of the server at `from` into the folder `into`, as `plan` says; following ends once `stop` is set.
+/// `print` receives reports.
 pub fn backup(
     from: Address<'_>,
     into: &Path,
