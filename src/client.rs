@@ -72,7 +72,7 @@ impl ClientError {
         match self {
             ClientError::Io(..) | ClientError::Silent(..) => true,
             ClientError::Refused(_, text) => {
-                let passing = ["LOADING ", "MASTERDOWN ", "BUSY ", "ERR max number of clients", "ERR no more than "];
+                let passing = ["LOADING ", "MASTERDOWN ", "BUSY ", "CROWDED ", "ERR max number of clients"];
                 passing.iter().any(|start| text.starts_with(start))
             }
             ClientError::Url(_) | ClientError::Protocol(_) | ClientError::TooLong(..) => false,

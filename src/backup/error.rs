@@ -38,6 +38,12 @@ pub enum BackupError {
         /// The last change that was read.
         after: Lsn,
     },
+    /// The server has not written these changes.
+    #[error("the server has not written the change {after}, which was read from it: it was set back")]
+    Ahead {
+        /// The last change that was read.
+        after: Lsn,
+    },
     /// The server is of a newer version.
     #[error("the changes have format {0}, which this version does not know: use the version of the server")]
     Newer(u8),

@@ -43,11 +43,6 @@ pub(super) struct Part {
     pub(super) units: Bytes,
 }
 
-/// Blocks of units in order.
-pub(super) struct Read {
-    pub(super) blocks: Vec<Block>,
-}
-
 /// Units that were made at one time.
 pub(super) struct Block {
     pub(super) first: Lsn,
@@ -99,33 +94,28 @@ impl Feed {
         }
     }
 
-    /// Returns changes after `after`; `None` if there are none within `patience`.
-    pub(super) fn read(&mut self, after: Lsn, patience: Duration) -> Result<Option<Read>, BackupError> {
+    /// Returns blocks of changes after `after`, in order; none if there are none within `patience`.
+    pub(super) fn read(&mut self, after: Lsn, patience: Duration) -> Result<Vec<Block>, BackupError> {
         let (after_text, patience_ms) = (after.get().to_string(), patience.as_millis().to_string());
         let mut words: Vec<&[u8]> = vec![b"FEED", b"READ", after_text.as_bytes(), b"COUNT", PART_BYTES];
         if !patience.is_zero() {
             words.extend([&b"BLOCK"[..], patience_ms.as_bytes()]);
         }
         let fields = match self.array(&words) {
-            // A server that was set back has not written those changes.
-            Err(BackupError::Client(ClientError::Refused(_, text)))
-                if text.starts_with("GONE ") || text.contains(": what is after ") =>
-            {
+            Err(BackupError::Client(ClientError::Refused(_, text))) if text.starts_with("GONE ") => {
                 return Err(BackupError::Gone { after });
+            }
+            Err(BackupError::Client(ClientError::Refused(_, text))) if text.starts_with("AHEAD ") => {
+                return Err(BackupError::Ahead { after });
             }
             fields => fields?,
         };
-        let Some(fields) = fields else { return Ok(None) };
+        let Some(fields) = fields else { return Ok(Vec::new()) };
         let blocks = match &*fields {
             [BytesFrame::Integer(_), BytesFrame::Array(blocks)] => blocks.iter().map(block).collect(),
             _ => None,
         };
-        let blocks: Vec<Block> = blocks.ok_or_else(|| self.server.not_the_protocol())?;
-        // A node's own disk may be behind what the group has agreed on.
-        if blocks.is_empty() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(Some(Read { blocks }))
+        blocks.ok_or_else(|| self.server.not_the_protocol().into())
     }
 
     /// Returns the elements of a reply that is an array or null.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::copies::make_folder;
 use super::error::{BackupError, io_error};
-use super::feed::{Begun, Feed, Read};
+use super::feed::{Begun, Block, Feed};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::block::{HEAD_BYTES, units_in};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealClock, RealDisk};
+use crate::log::error::LogError;
 use crate::log::group_commit::{Commit, Log, Options, State, SyncPolicy, Tail};
 use crate::log::limits::SNAPSHOT_PAUSE_BYTES;
 use crate::log::restore::{Part, Restore};
@@ -37,13 +38,13 @@ impl Folder {
     /// Begins a copy in a new folder: of the data up to a snapshot, whose units come next, or of all changes.
     pub(super) fn create(path: &Path, snapshot: Option<&Begun>) -> Result<Folder, BackupError> {
         let mut rng = Rng::from_entropy();
-        let id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
-        let id = DirectoryId::new(id.to_be_bytes());
+        let id = DirectoryId::random(&mut rng);
         make_folder(path)?;
         let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
         let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
         // Before the snapshot: opening the journal removes files that are unfinished.
-        let log = open_log(Recovery::open(Arc::clone(&directory), last)?)?;
+        let recovery = Recovery::open(Arc::clone(&directory), last)?;
+        let log = started(path, recovery.finish(options(), Arc::new(RealClock::default()), Box::new(|| {})))?;
         let writer = match snapshot {
             Some(snapshot) => {
                 let (serial, sizes) = (rng.next_u64(), Sizes::default());
@@ -71,8 +72,7 @@ impl Folder {
             }
         }
         let last = restore.end().map_or(restore.snapshot(), |end| end.lsn);
-        let mut log = restore.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
-        log.start().map_err(io_error(&path))?;
+        let log = started(&path, restore.finish(options(), Arc::new(RealClock::default()), Box::new(|| {})))?;
         Ok(Folder { path, snapshot: None, log, last, last_unit, time_ms: 0, bytes: 0 })
     }
 
@@ -81,11 +81,11 @@ impl Folder {
     pub(super) fn is_followed_by(&self, feed: &mut Feed) -> Result<bool, BackupError> {
         let Some(last_unit) = &self.last_unit else { return Ok(feed.state()?.last == self.last) };
         match feed.read(self.last.previous(), Duration::ZERO) {
-            Ok(Some(read)) => Ok(read.blocks.first().is_some_and(|block| {
+            Ok(blocks) => Ok(blocks.first().is_some_and(|block| {
                 let unit = units_in(&block.units, block.first).next();
                 unit.is_some_and(|unit| unit.lsn == self.last && unit.effects == last_unit)
             })),
-            Ok(None) | Err(BackupError::Gone { .. }) => Ok(false),
+            Err(BackupError::Gone { .. } | BackupError::Ahead { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -105,8 +105,7 @@ impl Folder {
     }
 
     /// Adds units of the snapshot.
-    pub(super) fn push(&mut self, units: impl AsRef<[u8]>) -> Result<(), BackupError> {
-        let units = units.as_ref();
+    pub(super) fn push(&mut self, units: &[u8]) -> Result<(), BackupError> {
         let count = self.count(units, Lsn::NONE)?;
         self.bytes += units.len() as u64;
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
@@ -134,8 +133,8 @@ impl Folder {
     }
 
     /// Adds blocks to the journal. They must follow its last unit.
-    pub(super) fn append(&mut self, read: &Read) -> Result<(), BackupError> {
-        read.blocks.iter().try_for_each(|block| self.append_units(block.first, block.time_ms, &block.units))
+    pub(super) fn append(&mut self, blocks: &[Block]) -> Result<(), BackupError> {
+        blocks.iter().try_for_each(|block| self.append_units(block.first, block.time_ms, &block.units))
     }
 
     /// Adds units that were made at one time.
@@ -191,10 +190,10 @@ impl Folder {
     }
 }
 
-fn open_log(recovery: Recovery) -> Result<Log, BackupError> {
-    let path = recovery.directory().path().to_owned();
-    let mut log = recovery.finish(options(), Arc::new(RealClock::default()), Box::new(|| {}))?;
-    log.start().map_err(io_error(&path))?;
+/// Starts the threads of a journal that was opened in the folder of a copy.
+fn started(path: &Path, log: Result<Log, LogError>) -> Result<Log, BackupError> {
+    let mut log = log?;
+    log.start().map_err(io_error(path))?;
     Ok(log)
 }
 

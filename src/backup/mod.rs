@@ -75,8 +75,8 @@ impl Backup<'_> {
         while !self.is_stopped() {
             match Feed::open(self.from).map_err(BackupError::from).and_then(|mut feed| self.follow_on(&mut feed)) {
                 Ok(()) => {}
-                Err(BackupError::Gone { after }) => {
-                    (self.print)(&format!("the server no longer has the changes after {after}: another copy begins"));
+                Err(error @ (BackupError::Gone { .. } | BackupError::Ahead { .. })) => {
+                    (self.print)(&format!("{error}; another copy begins"));
                     self.copies.end();
                 }
                 Err(BackupError::Client(error)) if error.may_pass() => {
@@ -96,23 +96,20 @@ impl Backup<'_> {
     fn follow_on(&mut self, feed: &mut Feed) -> Result<(), BackupError> {
         let newest = self.copies.newest_of(&feed.state()?.history)?;
         self.has_failed = false;
-        let mut folder = match newest {
-            Some(newest) => {
-                let folder = Folder::go_on(newest)?;
-                if !folder.is_followed_by(feed)? {
-                    return Err(BackupError::Gone { after: folder.last() });
-                }
-                folder
+        let mut folder = match newest.map(Folder::go_on).transpose()? {
+            Some(newest) if newest.is_followed_by(feed)? => newest,
+            Some(other) => {
+                let path = other.path().display();
+                (self.print)(&format!("{path} can't be seen to end with what this server has: another copy begins"));
+                Folder::go_on(self.copy(feed)?)?
             }
             None => Folder::go_on(self.copy(feed)?)?,
         };
         (self.print)(&format!("following from Lsn {} on: {}", folder.last(), folder.path().display()));
         self.forget()?;
         while !self.is_stopped() && age_of(folder.path()) < self.plan.every {
-            if let Some(read) = feed.read(folder.last(), BLOCK)? {
-                folder.append(&read)?;
-                folder.sync()?;
-            }
+            folder.append(&feed.read(folder.last(), BLOCK)?)?;
+            folder.sync()?;
         }
         folder.close()?;
         self.copies.end();
@@ -142,11 +139,9 @@ impl Backup<'_> {
         if let Some(snapshot) = snapshot {
             let mut printed = Instant::now();
             while let Some(part) = feed.part()? {
-                folder.push(part.units)?;
+                folder.push(&part.units)?;
                 // The server cuts its journal when it makes a snapshot, so what follows is fetched at the same time.
-                if let Some(read) = feed.read(folder.last(), Duration::ZERO)? {
-                    folder.append(&read)?;
-                }
+                folder.append(&feed.read(folder.last(), Duration::ZERO)?)?;
                 if printed.elapsed() > IMPORT_PROGRESS_EVERY {
                     printed = Instant::now();
                     let percent = 100.0 * part.read as f64 / snapshot.bytes.max(1) as f64;
@@ -157,9 +152,7 @@ impl Backup<'_> {
         }
         let until = feed.state()?.last;
         while folder.last() < until {
-            if let Some(read) = feed.read(folder.last(), BLOCK)? {
-                folder.append(&read)?;
-            }
+            folder.append(&feed.read(folder.last(), BLOCK)?)?;
         }
         let (last, bytes) = (folder.last(), folder.bytes());
         folder.close()?;

@@ -70,7 +70,12 @@ fn state(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 fn refused(refusal: FeedRefusal) -> Error {
-    Error::owned(format!("ERR {refusal}"))
+    let code = match refusal {
+        FeedRefusal::Ahead { .. } => "AHEAD",
+        FeedRefusal::Crowded => "CROWDED",
+        FeedRefusal::NoJournal | FeedRefusal::NoSnapshot | FeedRefusal::NoThread(_) => "ERR",
+    };
+    Error::owned(format!("{code} {refusal}"))
 }
 
 /// Fields that most subcommands of FEED share.

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::replicated::members::Birth;
 use super::replicated::types::{GroupId, NodeId};
+use crate::base::rng::Rng;
 
 /// Identity of a directory, which each of its files states.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,12 @@ impl DirectoryId {
     /// Makes an identity of random bytes.
     pub const fn new(bytes: [u8; 16]) -> DirectoryId {
         DirectoryId(bytes)
+    }
+
+    /// Draws an identity.
+    pub(crate) fn random(rng: &mut Rng) -> DirectoryId {
+        let id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
+        DirectoryId(id.to_be_bytes())
     }
 
     pub(super) fn as_bytes(&self) -> &[u8; 16] {

@@ -598,9 +598,7 @@ impl Saving {
     fn open_directory(&self, path: PathBuf) -> Result<Job<Arc<Directory>>, String> {
         let disk = Arc::clone(&self.platform.disk);
         let work = move || {
-            let mut random = Rng::from_entropy();
-            let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-            let opened = Directory::open(disk, &path, DirectoryId::new(id.to_be_bytes()));
+            let opened = Directory::open(disk, &path, DirectoryId::random(&mut Rng::from_entropy()));
             let directory = Arc::new(opened.map_err(|error| error.to_string())?);
             // Another process may have put data there after this server started without any.
             let found = Restore::open(Arc::clone(&directory)).map_err(|error| error.to_string())?;

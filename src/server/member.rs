@@ -85,10 +85,9 @@ pub(super) fn begin(
     let platform = engine.server.persistence.saving.platform.clone();
     let settings = settings(&engine.server.config, node, platform.clone())?;
     let clock = engine.server.time.clock.clone();
-    let mut random = Rng::from_entropy();
-    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    let id = DirectoryId::random(&mut Rng::from_entropy());
     let owner = Owner::Node { group: settings.group, node };
-    let directory = Directory::open_as(owner, platform.disk, path, DirectoryId::new(id.to_be_bytes()));
+    let directory = Directory::open_as(owner, platform.disk, path, id);
     let (directory, door) = (Arc::new(directory.map_err(NodeError::from)?), Arc::new(Door::new(clock, wake)));
     let thread = NodeThread::start(settings, Arc::clone(&directory), Arc::clone(&door))?;
     Ok(Following::begin(engine, directory, door, Some(thread)))

@@ -424,9 +424,7 @@ fn log_previous_end(recovered: &Recovered) {
 }
 
 fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
-    let mut random = Rng::from_entropy();
-    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-    Ok(Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()))?)
+    Ok(Directory::open(Arc::new(RealDisk), path, DirectoryId::random(&mut Rng::from_entropy()))?)
 }
 
 /// Logs the start-up line: where the server listens, where its data lives, and how durable it is.

@@ -382,7 +382,7 @@ fn what_can_not_be_read_is_refused() {
     raw.command(&["SET", "key", "value"]);
     let last = state(&mut raw).1;
     let ahead = (last + 1).to_string();
-    let behind = format!("ERR the last change is {last}: what is after {ahead} was not written here");
+    let behind = format!("AHEAD the last change is {last}: what is after {ahead} was not written here");
     let count = "ERR COUNT is a number of bytes from 1 to 8388608";
     let cases: &[(&[&str], &str)] = &[
         (&["READ", &ahead], &behind),
@@ -512,7 +512,7 @@ fn so_many_connections_can_read_and_each_gives_its_place_back() {
         .collect();
     let waiting = |raw: &mut Raw, count: usize| until(|| info(raw, "blocked_clients") == count.to_string(), "all wait");
     waiting(&mut raw, READERS_MAX);
-    let refusal = Value::error("ERR no more than 8 connections can read the feed at a time");
+    let refusal = Value::error("CROWDED no more than 8 connections can read the feed at a time");
     assert_eq!(raw.command(&["FEED", "READ", &last, "BLOCK", "0"]), refusal);
     // One hangs up, another is killed: their places are free.
     drop(readers.pop());

@@ -85,8 +85,7 @@ impl ServerState {
         of_all
     }
 
-    /// The restrictions of every session that may begin or end while a session is out of the registry: by the disk, or
-    /// by the clients that are served during a busy script.
+    /// Those of [`Restrictions::SET_BY_OTHERS`] that hold now.
     #[inline]
     pub(in crate::engine) fn restrictions_set_by_others(&self) -> Restrictions {
         let mut by_others = Restrictions::default();
