@@ -13,6 +13,7 @@ pub mod config;
 pub(crate) mod consensus;
 pub mod engine;
 pub mod export;
+pub mod feed;
 pub mod import;
 pub mod keyspace;
 pub mod lint;

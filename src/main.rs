@@ -225,18 +225,35 @@ fn import_command() -> Command {
          which the import reads like a replica: redis://[[USER]:PASSWORD@]HOST[:PORT] or rediss://...",
     );
     Command::new("import")
-        .about("Move in: copy the data of Redis or Valkey into a running Tidegate")
+        .about("Move in: copy the data of Redis, Valkey or another Tidegate into a running Tidegate")
         .arg(source)
         .arg(address("into"))
         .arg(switch(
             "follow",
             "Keep applying the changes of the running server until Ctrl-C, then apply the rest and end",
         ))
+        .arg(
+            Arg::new("cut-over")
+                .long("cut-over")
+                .value_name("HOST:PORT")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("")
+                .requires("follow")
+                .help(
+                    "As soon as the new server is up to date, make the old one, a Tidegate, refuse all clients, apply \
+                     the rest, and let clients in. HOST:PORT is where they reach the new server, for those who still \
+                     ask the old one",
+                ),
+        )
         .arg(switch("replace", "Overwrite existing keys and libraries; otherwise the first one ends the import"))
         .arg(switch("skip-unknown", "Skip commands that Tidegate does not know, and list them at the end"))
         .args(tls_flags())
         .after_help(
-            "To move without downtime:\n  \
+            "To move from one Tidegate to another without downtime:\n  \
+             1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 behind`\n  \
+             2. the same with --cut-over\n\
+             To move from Redis or Valkey without downtime:\n  \
              1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 bytes behind`\n  \
              2. stop the writers\n  \
              3. Ctrl-C here: applies all changes of the old server, and says so\n  \
@@ -522,14 +539,17 @@ fn url_to_ping(matches: &ArgMatches) -> Result<String, Box<dyn Error>> {
 }
 
 fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    let options =
-        import::Options { replace: matches.get_flag("replace"), skip_unknown: matches.get_flag("skip-unknown") };
+    let options = import::Options {
+        replace: matches.get_flag("replace"),
+        skip_unknown: matches.get_flag("skip-unknown"),
+        cut_over: matches.get_one::<String>("cut-over").map(String::as_str),
+    };
     let stop = if matches.get_flag("follow") { Some(stop_signal()?) } else { None };
     let (source, into) = (text(matches, "SOURCE"), text(matches, "into"));
     let tls = &tls(matches, &[source, into])?;
     let into = Address { url: into, tls };
-    let report = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;
-    say(&format!("imported: {report}"));
+    let outcome = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;
+    say(&outcome.to_string());
     Ok(())
 }
 

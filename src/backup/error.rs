@@ -4,15 +4,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::lsn::Lsn;
-use crate::client::ClientError;
+use crate::feed::FeedError;
 use crate::log::error::LogError;
+use crate::persist::tail::BadUnits;
 
 /// Why there is no backup, or no restored data.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The server does not respond, or refuses.
+    /// The server does not respond, or can't go on.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Feed(#[from] FeedError),
     /// The files of a copy can't be read or written.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -32,21 +33,9 @@ pub enum BackupError {
         /// What has failed.
         reason: String,
     },
-    /// The server has replaced its journal by a newer snapshot.
-    #[error("the server no longer has the changes after {after}: it keeps them only until its next snapshot")]
-    Gone {
-        /// The last change that was read.
-        after: Lsn,
-    },
-    /// The server has not written these changes.
-    #[error("the server has not written the change {after}, which was read from it: it was set back")]
-    Ahead {
-        /// The last change that was read.
-        after: Lsn,
-    },
-    /// The server is of a newer version.
-    #[error("the changes have format {0}, which this version does not know: use the version of the server")]
-    Newer(u8),
+    /// The changes can't be taken.
+    #[error(transparent)]
+    Units(#[from] BadUnits),
     /// Another backup is running.
     #[error("{}: another backup uses this folder: wait until it has ended, or give this one its own", .0.display())]
     InUse(PathBuf),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::copies::make_folder;
 use super::error::{BackupError, io_error};
-use super::feed::{Begun, Block, Feed};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
+use crate::feed::{Begun, Block, Feed, FeedError};
 use crate::log::block::{HEAD_BYTES, units_in};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealClock, RealDisk};
@@ -19,7 +19,7 @@ use crate::log::restore::{Part, Restore};
 use crate::log::scan::Recovery;
 use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
 use crate::persist::saving::DATA_DIR;
-use crate::persist::tail::EFFECTS_FORMAT;
+use crate::persist::tail::count_units;
 
 /// A copy that is being written.
 pub(super) struct Folder {
@@ -85,8 +85,8 @@ impl Folder {
                 let unit = units_in(&block.units, block.first).next();
                 unit.is_some_and(|unit| unit.lsn == self.last && unit.effects == last_unit)
             })),
-            Err(BackupError::Gone { .. } | BackupError::Ahead { .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(FeedError::Gone { .. } | FeedError::Ahead { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -106,7 +106,7 @@ impl Folder {
 
     /// Adds units of the snapshot.
     pub(super) fn push(&mut self, units: &[u8]) -> Result<(), BackupError> {
-        let count = self.count(units, Lsn::NONE)?;
+        let count = count(units)?;
         self.bytes += units.len() as u64;
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
         snapshot.push(units.to_vec(), count);
@@ -142,7 +142,7 @@ impl Folder {
         if first != self.last.next() {
             return Err(self.failed(format!("change {first} came after {}", self.last)));
         }
-        let count = self.count(units, first)?;
+        let count = count(units)?;
         let mut bytes = self.log.buffer();
         bytes.resize(HEAD_BYTES, 0);
         bytes.extend_from_slice(units);
@@ -170,24 +170,14 @@ impl Folder {
         log.close().map_err(|error| BackupError::Write { path, reason: error.to_string() })
     }
 
-    /// Counts units, and checks that they are whole and of a known format.
-    fn count(&self, bytes: &[u8], first: Lsn) -> Result<u32, BackupError> {
-        let (mut units, mut count) = (units_in(bytes, first), 0);
-        for unit in units.by_ref() {
-            if unit.format > EFFECTS_FORMAT {
-                return Err(BackupError::Newer(unit.format));
-            }
-            count += 1;
-        }
-        if units.bytes_left() > 0 {
-            return Err(self.failed("a change arrived in part".to_owned()));
-        }
-        Ok(count)
-    }
-
     fn failed(&self, reason: String) -> BackupError {
         BackupError::Write { path: self.path.clone(), reason }
     }
+}
+
+fn count(units: &[u8]) -> Result<u32, BackupError> {
+    // A reply has far fewer bytes.
+    Ok(u32::try_from(count_units(units)?).unwrap_or(u32::MAX))
 }
 
 /// Starts the threads of a journal that was opened in the folder of a copy.

@@ -1,12 +1,11 @@
 //! `tidegate backup` and `tidegate restore`: consistent copies of a running server, and any moment of them again.
 //!
 //! A copy is a data folder as a server has it: a snapshot, and a journal behind it. So `tidegate check` judges a copy,
-//! and a server can be started on it. It is made from the feed ([`feed`]), which costs the server no more than reading
-//! its files; while the copy is followed, its journal grows with the server's.
+//! and a server can be started on it. It is made from the [feed](crate::feed), which costs the server no more than
+//! reading its files; while the copy is followed, its journal grows with the server's.
 
 mod copies;
 mod error;
-mod feed;
 mod folder;
 mod restore;
 
@@ -18,11 +17,11 @@ pub use self::error::BackupError;
 pub use self::restore::{Restored, Until, restore};
 
 use self::copies::{Copies, age_of};
-use self::feed::Feed;
 use self::folder::Folder;
 use crate::base::clock::Clock;
 use crate::base::limits::IMPORT_PROGRESS_EVERY;
-use crate::client::Address;
+use crate::client::{Address, TIDEGATE_AUTH};
+use crate::feed::{Feed, FeedError};
 
 /// How long a follower waits for a change before it looks at the time.
 const BLOCK: Duration = Duration::from_secs(1);
@@ -55,7 +54,8 @@ pub fn backup(
     if plan.follow {
         return backup.follow();
     }
-    backup.copy(&mut Feed::open(from)?)?;
+    let mut feed = Feed::open(from, TIDEGATE_AUTH).map_err(FeedError::from)?;
+    backup.copy(&mut feed)?;
     backup.forget()
 }
 
@@ -73,13 +73,14 @@ impl Backup<'_> {
     /// Follows the server, also across its restarts, until it is stopped or can't go on.
     fn follow(&mut self) -> Result<(), BackupError> {
         while !self.is_stopped() {
-            match Feed::open(self.from).map_err(BackupError::from).and_then(|mut feed| self.follow_on(&mut feed)) {
+            let feed = Feed::open(self.from, TIDEGATE_AUTH).map_err(|error| BackupError::Feed(error.into()));
+            match feed.and_then(|mut feed| self.follow_on(&mut feed)) {
                 Ok(()) => {}
-                Err(error @ (BackupError::Gone { .. } | BackupError::Ahead { .. })) => {
+                Err(BackupError::Feed(error @ (FeedError::Gone { .. } | FeedError::Ahead { .. }))) => {
                     (self.print)(&format!("{error}; another copy begins"));
                     self.copies.end();
                 }
-                Err(BackupError::Client(error)) if error.may_pass() => {
+                Err(BackupError::Feed(FeedError::Client(error))) if error.may_pass() => {
                     if !self.has_failed {
                         (self.print)(&format!("{error}; trying again"));
                     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::copies::{all, history_of, make_folder, sync};
 use super::error::{BackupError, io_error};
-use super::feed::Begun;
 use super::folder::Folder;
 use crate::base::lsn::Lsn;
+use crate::feed::Begun;
 use crate::log::block::{Block, UNIT_HEAD_BYTES};
 use crate::log::directory::Directory;
 use crate::log::disk::ReadOnlyDisk;

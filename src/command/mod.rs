@@ -17,6 +17,7 @@ mod element;
 mod feed;
 mod function;
 mod geo;
+mod handover;
 mod hash;
 mod help;
 mod hotkeys;
@@ -104,6 +105,7 @@ const FAMILIES: &[&[Command]] = &[
     feed::COMMANDS,
     function::COMMANDS,
     geo::COMMANDS,
+    handover::COMMANDS,
     hash::COMMANDS,
     hotkeys::COMMANDS,
     hyperloglog::COMMANDS,

@@ -1,11 +1,15 @@
 //! Errors that end an import early. Data imported before the error stays.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::base::excerpt;
+use crate::base::lsn::Lsn;
 use crate::client::ClientError;
+use crate::feed::FeedError;
 use crate::import::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::persist::error::RecoveryError;
+use crate::persist::tail::BadUnits;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
 
@@ -18,6 +22,37 @@ pub enum ImportError {
     /// A server did not respond, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The feed of a Tidegate can't be read on.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    /// Changes can't be taken.
+    #[error(transparent)]
+    Units(#[from] BadUnits),
+    /// Changes are missing from the feed.
+    #[error("change {found} came after {after}: the feed has a gap")]
+    Gap {
+        /// The last change before the gap.
+        after: Lsn,
+        /// The first one behind it.
+        found: Lsn,
+    },
+    /// Changes could not be put aside.
+    #[error("a temporary file: {0}")]
+    Spool(io::Error),
+    /// The new server receives the data of another one.
+    #[error("{peer} receives the data of another server, {from}: to begin with this one instead, add --replace")]
+    OtherSource {
+        /// The new server.
+        peer: String,
+        /// The other server.
+        from: String,
+    },
+    /// The operator has stopped a move before the new server had all data.
+    #[error("stopped in the middle of the snapshot: the next call begins with it again")]
+    Stopped,
+    /// Only a Tidegate can give its data away.
+    #[error("only a Tidegate can hand its data over: without --cut-over, stop the writers and then press Ctrl-C")]
+    NoHandover,
     /// The data imported at the start can't be kept.
     #[error(transparent)]
     Keep(#[from] RecoveryError),
@@ -148,4 +183,14 @@ pub enum ImportError {
         /// The reason.
         what: String,
     },
+}
+
+impl ImportError {
+    /// Whether the server that has failed may answer soon.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            ImportError::Client(error) | ImportError::Feed(FeedError::Client(error)) => error.may_pass(),
+            _ => false,
+        }
+    }
 }

@@ -33,6 +33,10 @@ pub const IMPORT_ACK_EVERY: Duration = Duration::from_secs(1);
 /// How long a follower waits for commands before it attends to its operator and the clock.
 pub const IMPORT_POLL: Duration = Duration::from_millis(100);
 
+/// Bytes of changes in one reply below which the new server counts as up to date: applying them takes a few
+/// milliseconds.
+pub const HANDOVER_NEAR_BYTES: usize = 256 * 1024;
+
 /// How long a follower waits before it reconnects to a primary that is gone.
 pub const IMPORT_RETRY: Duration = Duration::from_secs(1);
 

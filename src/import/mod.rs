@@ -9,12 +9,14 @@
 //!
 //! Nothing is overwritten unless requested. Commands are applied in whole transactions, never in part.
 //!
-//! [`replica`] holds the code particular to a running server.
+//! [`replica`] holds the code particular to a running server of Redis or Valkey. From a running Tidegate the import
+//! takes everything as it is, and hands it over ([`handover`]).
 
 pub(crate) mod at_start;
 mod commands;
 mod error;
 mod files;
+mod handover;
 mod in_process;
 mod known_commands;
 pub mod limits;
@@ -24,6 +26,7 @@ mod replica;
 mod report;
 mod target;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -31,8 +34,27 @@ use crate::base::limits::IMPORT_TIMEOUT;
 use crate::client::{Address, Connection, TIDEGATE_AUTH};
 pub use error::ImportError;
 use files::Files;
+pub use handover::Moved;
 pub use report::{Options, Report};
 use target::Target;
+
+/// How an import has ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Data was imported.
+    Imported(Report),
+    /// A Tidegate was followed.
+    Moved(Moved),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Imported(report) => write!(f, "imported: {report}"),
+            Outcome::Moved(moved) => moved.fmt(f),
+        }
+    }
+}
 
 /// Imports `source`, a path or a server address, into the server at `into`; the TLS certificates and server name of
 /// `into` apply to both. `print` receives progress reports. With `stop`, a source server is followed until its operator
@@ -40,14 +62,22 @@ use target::Target;
 pub fn import(
     source: &str,
     into: Address<'_>,
-    options: Options,
+    options: Options<'_>,
     stop: Option<&AtomicBool>,
     print: &mut dyn FnMut(&str),
-) -> Result<Report, ImportError> {
-    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
-    target.hold_expiry()?;
+) -> Result<Outcome, ImportError> {
     let is_address = source.contains("://");
     let primary = Address { url: source, tls: into.tls };
+    if let Some(stop) = stop.filter(|_| is_address) {
+        if handover::is_tidegate(primary)? {
+            return handover::follow(primary, into, options, stop, print).map(Outcome::Moved);
+        }
+        if options.cut_over.is_some() {
+            return Err(ImportError::NoHandover);
+        }
+    }
+    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
+    target.hold_expiry()?;
     match stop {
         Some(stop) if is_address => replica::follow(primary, &mut target, stop, print)?,
         Some(_) => {
@@ -57,5 +87,5 @@ pub fn import(
         None if is_address => replica::snapshot(primary, &mut target, print)?,
         None => load::files(&Files::at(Path::new(source))?, &mut target, print)?,
     }
-    Ok(target.report)
+    Ok(Outcome::Imported(target.report))
 }

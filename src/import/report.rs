@@ -9,11 +9,14 @@ use crate::import::limits::IMPORT_LEFT_OUT_MAX_KINDS;
 
 /// The options of an import.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'o> {
     /// Existing keys and libraries of the target may be overwritten.
     pub replace: bool,
     /// Commands unknown to the target are left out and reported.
     pub skip_unknown: bool,
+    /// The server that is followed gives its data away as soon as the target is up to date, and tells clients that they
+    /// reach the target at this address. If that is empty, it is the address that the import uses.
+    pub cut_over: Option<&'o str>,
 }
 
 /// The result of an import.

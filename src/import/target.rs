@@ -31,7 +31,7 @@ enum Sent {
 /// See the module's header.
 pub(super) struct Target<'s> {
     connection: Connection<'s>,
-    options: Options,
+    options: Options<'s>,
     /// The report so far.
     pub(super) report: Report,
     /// Requests not yet sent with their meanings, and earlier requests not yet answered.
@@ -75,7 +75,7 @@ pub(super) struct Checkpoint {
 
 impl<'s> Target<'s> {
     /// Imports through a connection in database 0 to a server on which nothing expires, see [`Target::hold_expiry`].
-    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Target<'s> {
+    pub(super) fn new(mut connection: Connection<'s>, options: Options<'s>) -> Target<'s> {
         connection.set_reply_max_bytes(IMPORT_REPLY_MAX_BYTES);
         Target {
             connection,

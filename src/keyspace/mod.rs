@@ -593,7 +593,7 @@ impl Keyspace {
         }
     }
 
-    /// Records a change of scripts or libraries that their owner has made.
+    /// Records a change of what lies beside the keys, such as scripts. Its owner has made it.
     pub fn record_beside(&mut self, effect: Effect<'_>) {
         // Scripts cached by EVAL need not be saved.
         let is_kept_only = matches!(effect, Effect::ScriptPut { loaded: false, .. } | Effect::ScriptDrop { .. });

@@ -60,11 +60,11 @@ impl Persistence {
     }
 
     /// Whether scripts that clients run must not become part of the data: this is a node that does not lead its group,
-    /// or that can't make changes now.
+    /// or that can't make changes now, or the data is another server's.
     pub(crate) fn keeps_no_scripts(&self) -> bool {
         let group = self.journal.as_ref().and_then(Journal::member);
         let keeps_none = group.is_some_and(|group| !group.leads() || group.is_short_of_followers());
-        keeps_none && !planted::is(Bug::FollowerKeepsScripts)
+        keeps_none && !planted::is(Bug::FollowerKeepsScripts) || !self.whose().is_own()
     }
 
     /// Returns the bytes that were written to the journal since the start, or in a group, to its log.
@@ -149,9 +149,16 @@ impl Persistence {
         self.journal.as_ref().is_some_and(|journal| journal.local().map_or(journal.safe(), Log::durable) >= lsn)
     }
 
-    /// Returns the error for commands that the journal cannot take.
+    /// Returns the error for changes that are not taken.
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
+        match self.whose().refusal() {
+            Some(refusal) if !self.has_failed() => refusal,
+            _ => self.refusal_of_journal(),
+        }
+    }
+
+    fn refusal_of_journal(&self) -> Error {
         match &self.journal {
             Some(journal) if journal.is_follower() && !self.has_failed() => return FOLLOWER,
             Some(journal) if journal.local().is_none() && !self.has_failed() => return NOT_COMMITTED,
@@ -189,11 +196,12 @@ impl Persistence {
             && !self.saving.history(Purpose::Save).is_ok
     }
 
-    /// Whether changes are not taken now: by the journal, or without one, by the rules of `save`. Each session has this
-    /// as a restriction.
+    /// Whether changes are not taken now: the data is another server's, or the journal takes none, or without one, the
+    /// rules of `save` forbid it. Each session has this as a restriction.
     #[inline]
     pub(crate) fn is_unlogged(&self, config: &Config) -> bool {
-        self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.takes_changes())
+        !self.whose().is_own()
+            || self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.takes_changes())
     }
 
     /// Refuses a command of these flags if it writes and changes are not taken.
@@ -204,7 +212,16 @@ impl Persistence {
         }
         match &self.journal {
             Some(_) if self.is_unlogged(config) => Err(self.refusal()),
+            None if !self.whose().is_own() => Err(self.refusal()),
             None if self.stops_writes(config) => Err(NOT_SAVED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a change of whose the data is, or of data that is another server's, if changes could not be kept.
+    pub(crate) fn admit_handover(&self) -> Result<(), Error> {
+        match &self.journal {
+            Some(journal) if !journal.takes_changes() => Err(self.refusal_of_journal()),
             _ => Ok(()),
         }
     }
@@ -218,9 +235,13 @@ impl Persistence {
         }
     }
 
-    /// Refuses reads on a node that follows its group: those of grants, of which only the leader knows all, and all of
-    /// them once the node was removed, or while the data may be older than `max-staleness` allows.
+    /// Refuses reads of data that was given to another server, and reads on a node that follows its group: those of
+    /// grants, of which only the leader knows all, and all of them once the node was removed, or while the data may be
+    /// older than `max-staleness` allows.
     pub(crate) fn admit_following(&self, config: &Config, may_be_old: bool, group: Group) -> Result<(), Error> {
+        if let Some(refusal) = self.whose().refusal_of_reads().filter(|_| !may_be_old) {
+            return Err(refusal);
+        }
         if group == Group::Coordination {
             return Err(OF_GRANTS);
         }

@@ -11,6 +11,7 @@ pub(crate) mod group;
 pub(crate) mod group_admin;
 pub(crate) mod group_requests;
 pub(crate) mod group_view;
+pub(crate) mod handover;
 mod in_place;
 pub(crate) mod journal;
 pub mod limits;
@@ -28,6 +29,7 @@ pub mod transfer;
 
 use self::feed::Feeds;
 use self::group_requests::Waiter;
+use self::handover::Handover;
 use self::journal::Journal;
 use crate::base::clock::Clock;
 use crate::config::Config;
@@ -49,6 +51,8 @@ pub struct Persistence {
     pub(crate) feeds: Feeds,
     /// How far the data has been loaded, until it is there.
     pub loading: Option<Progress>,
+    /// Whose the data is. See [`whose`](Self::whose).
+    pub(crate) handover: Handover,
     /// News for the other parts of the server, which the engine takes after each call.
     pub(crate) news: News,
 }
@@ -91,9 +95,27 @@ impl News {
 }
 
 impl Persistence {
+    /// Returns whose the data is. While it is loaded, that is as open as the rest.
+    #[inline]
+    pub(crate) fn whose(&self) -> &Handover {
+        const UNKNOWN: &Handover = &Handover::Own;
+        if self.loading.is_some() { UNKNOWN } else { &self.handover }
+    }
+
+    /// Whether this is only a part of the data: it is being loaded, or another server is filling it.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.loading.is_some() || self.handover.is_incomplete()
+    }
+
+    /// Whether the data is all there and this server makes its changes. Otherwise it is being loaded or received:
+    /// values and scripts grow within the limits under which the changes were made.
+    pub(crate) fn has_own_data(&self) -> bool {
+        self.loading.is_none() && self.handover.received().is_none()
+    }
+
     /// Makes one without a journal and without a directory.
     pub(crate) fn new(clock: &Clock) -> Persistence {
-        let (feeds, news) = Default::default();
-        Persistence { tail: None, journal: None, saving: Saving::new(clock), feeds, loading: None, news }
+        let (feeds, handover, news) = Default::default();
+        Persistence { tail: None, journal: None, saving: Saving::new(clock), feeds, loading: None, handover, news }
     }
 }

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::handover::Handover;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::hasher::hash_bytes;
 use crate::base::lsn::Lsn;
@@ -532,7 +533,7 @@ fn repeat<'u>(
 ) -> Result<(), ExportError> {
     ks.begin_unit(time_ms, Recording::Nothing);
     each_effect(unit, |db, effect, bytes| {
-        if is_program(&effect) || matches!(effect, Effect::Expect { .. }) {
+        if is_beside(&effect) || matches!(effect, Effect::Expect { .. }) {
             return Ok(());
         }
         if is_wanted(db, &effect, bytes) {
@@ -557,8 +558,8 @@ fn remove(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<(), ExportError>
     apply(ks, db, &Effect::Del { key, cause: Cause::Command })
 }
 
-/// Returns whether an effect concerns scripts or libraries.
-fn is_program(effect: &Effect<'_>) -> bool {
+/// Returns whether an effect concerns no key but what lies beside them, such as scripts.
+fn is_beside(effect: &Effect<'_>) -> bool {
     matches!(
         effect,
         Effect::ScriptPut { .. }
@@ -567,7 +568,7 @@ fn is_program(effect: &Effect<'_>) -> bool {
             | Effect::LibraryPut { .. }
             | Effect::LibraryDelete { .. }
             | Effect::LibraryFlush {}
-    )
+    ) || Handover::is_told_by(effect)
 }
 
 #[cfg(test)]

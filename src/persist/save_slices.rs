@@ -30,7 +30,6 @@ use crate::log::restore::Restore;
 use crate::log::scan::Recovery;
 use crate::log::snapshot::writer::{Begin, Done, LogBeside, Sizes, SnapshotWriter};
 use crate::persist::limits::SNAPSHOT_GIVE_UP_BYTES;
-use crate::programs::scripts::Scripts;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
@@ -40,9 +39,12 @@ const WAIT_STEP: Duration = Duration::from_millis(1);
 impl Persistence {
     /// Moves the snapshot on by a slice, or begins the next one. Returns whether there is more to do at once.
     pub(crate) fn save_slice(&mut self, ks: &Keyspace, env: &Env<'_>) -> bool {
+        if self.handover.is_incomplete() && self.cancel_save() {
+            return true;
+        }
         let Some(run) = &mut self.saving.run else {
             // What is loaded is shown to no snapshot.
-            let next = if self.loading.is_none() { self.saving.take_scheduled() } else { None };
+            let next = if self.is_filling() { None } else { self.saving.take_scheduled() };
             if let Some(purpose) = next {
                 self.saving.begin(purpose, env.clock.steady_ms());
             }
@@ -65,7 +67,7 @@ impl Persistence {
             Stage::Copying(copying) => match copying.writer.outcome() {
                 Some(Ok(_)) => Err("it ended too early".to_owned()),
                 Some(Err(error)) => Err(error.to_string()),
-                None => match copy_on(copying, ks, env.scripts, slice_bytes, env.config.rdb_key_save_delay_us) {
+                None => match copy_on(copying, ks, env, slice_bytes) {
                     Ok(Slice::More) => return true,
                     Ok(Slice::Pause) => return false,
                     Ok(Slice::Complete) => {
@@ -140,7 +142,8 @@ impl Persistence {
         if self.saving.platform.has_threads {
             writer.start().map_err(no_thread)?;
         }
-        let stream = SnapshotStream::of(Snapshot::begin_with_parts(ks, self.saving.platform.part_min_bytes));
+        let keys = Snapshot::begin_with_parts(ks, self.saving.platform.part_min_bytes);
+        let stream = SnapshotStream::of(keys).of_whom(&self.handover);
         let copying = Copying::new(writer, stream);
         if let Some(run) = &mut self.saving.run {
             run.stage = Stage::Copying(Box::new(copying));
@@ -191,7 +194,7 @@ impl Persistence {
 
     /// Begins a snapshot because a node of the group needs a newer one, unless one is being made.
     pub(crate) fn save_for_group(&mut self, env: &Env<'_>) {
-        if self.loading.is_none() && self.saving.run.is_none() {
+        if !self.is_filling() && self.saving.run.is_none() {
             self.saving.begin(Purpose::Rewrite, env.clock.steady_ms());
         }
     }
@@ -530,14 +533,9 @@ enum Slice {
     Complete,
 }
 
-/// Copies one slice of about `slice_bytes`. `key_delay_us` is `rdb-key-save-delay`.
-fn copy_on(
-    copying: &mut Copying,
-    ks: &Keyspace,
-    scripts: &Scripts,
-    slice_bytes: usize,
-    key_delay_us: i32,
-) -> Result<Slice, String> {
+/// Copies one slice of about `slice_bytes`.
+fn copy_on(copying: &mut Copying, ks: &Keyspace, env: &Env<'_>, slice_bytes: usize) -> Result<Slice, String> {
+    let key_delay_us = env.config.rdb_key_save_delay_us;
     let backlog = copying.writer.backlog();
     if backlog > SNAPSHOT_GIVE_UP_BYTES {
         return Err(format!("the disk is too slow for the changes made meanwhile: {backlog} bytes wait to be written"));
@@ -552,7 +550,7 @@ fn copy_on(
     let before = copying.stream.progress(ks).0;
     // With a delay per key, one key at a time.
     let bytes = if key_delay_us == 0 { slice_bytes } else { 1 };
-    let is_complete = copying.stream.copy_slice(ks, scripts, bytes, &mut effects);
+    let is_complete = copying.stream.copy_slice(ks, env.scripts, bytes, &mut effects);
     copying.add(UnitOrigin::Snapshot, &effects);
     copying.hand_over();
     if key_delay_us != 0 {

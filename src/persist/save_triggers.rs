@@ -41,8 +41,8 @@ impl Persistence {
             // Neither a stalled disk nor the end of a pause wakes the snapshot's task.
             (self.saving.wake)();
         }
-        // Data being loaded is saved by its loader.
-        if self.loading.is_some() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
+        // Data being loaded is saved by its loader, and a value that is being filled in parts is in no snapshot.
+        if self.is_filling() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
         }
         let steady_ms = env.clock.steady_ms();
@@ -100,7 +100,7 @@ impl Persistence {
     /// has not begun yet.
     pub(crate) fn saves_at_end(&self, config: &Config, said: Option<bool>) -> bool {
         let is_asked_for = || self.wants_log(config) || (self.journal.is_none() && !config.save.is_empty());
-        self.loading.is_none() && said.unwrap_or_else(is_asked_for)
+        !self.is_filling() && said.unwrap_or_else(is_asked_for)
     }
 
     /// CONFIG SET appendonly yes: begins the snapshot that the journal will follow, unless a suitable one is under way.

@@ -1,10 +1,11 @@
-//! All durable data as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies, and
-//! the scripts and libraries, which are kept apart from the keys.
+//! All durable data as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies; the
+//! scripts and libraries, which are kept apart from the keys; and first of all, [whose the data is](Handover).
 //!
 //! Scripts and libraries are copied by the same rule as keys: in one walk in a fixed order, here by name. Of changes
 //! that units make during the walk, only those to names already passed are added. So libraries never collide when the
 //! stream is applied: at any point it holds a subset of the libraries that existed at that point.
 
+use super::handover::Handover;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Effect, EffectReader, EffectWriter};
 use crate::keyspace::limits::SNAPSHOT_KEY_WORK_BYTES;
@@ -18,6 +19,8 @@ use crate::script::store::{ScriptOrigin, parse_sha1, sha1_hex};
 pub struct SnapshotStream {
     keys: Snapshot,
     programs: ProgramsCopied,
+    /// Whose the data is, until that is written. By default it is the writer's own.
+    whose: Option<Handover>,
 }
 
 impl SnapshotStream {
@@ -28,13 +31,21 @@ impl SnapshotStream {
 
     /// As [`begin`](Self::begin), with a copy of the keys that has already begun.
     pub fn of(keys: Snapshot) -> SnapshotStream {
-        SnapshotStream { keys, programs: ProgramsCopied::Scripts { next: [0; 40] } }
+        SnapshotStream { keys, programs: ProgramsCopied::Scripts { next: [0; 40] }, whose: None }
+    }
+
+    /// Makes the stream say whose the data is.
+    pub(crate) fn of_whom(self, whose: &Handover) -> SnapshotStream {
+        SnapshotStream { whose: Some(whose.clone()), ..self }
     }
 
     /// Copies the next slice, between two units: appends the effects of one or more whole units to `out`, until they
     /// hold about `bytes` bytes or took as long to make. Returns whether everything is copied; if so, the stream is
     /// complete as of now.
     pub fn copy_slice(&mut self, ks: &Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
+        if let Some(whose) = self.whose.take() {
+            whose.write(out);
+        }
         if !self.programs.copy_slice(scripts, bytes, out) {
             return false;
         }
@@ -50,7 +61,11 @@ impl SnapshotStream {
     pub fn follow_unit(&mut self, effects: &[u8], out: &mut EffectWriter) {
         self.keys.follow_unit(EffectReader::new(effects), out);
         for (db, effect) in EffectReader::new(effects) {
-            if self.programs.concerns(&effect) {
+            let is_of_whose = Handover::is_told_by(&effect);
+            if is_of_whose {
+                self.whose = None;
+            }
+            if is_of_whose || self.programs.concerns(&effect) {
                 out.write(db, &effect);
             }
         }

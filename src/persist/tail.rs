@@ -33,6 +33,35 @@ impl UnitOrigin {
     }
 }
 
+/// Why bytes are not units that this version can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUnits {
+    /// They were written by a newer version.
+    #[error("the changes have format {0}, which this version does not know: use the version of their server")]
+    Newer(u8),
+    /// The last unit is not whole.
+    #[error("the last change is not whole")]
+    CutOff,
+}
+
+/// Counts units that lie one behind the other, and checks that they are whole and of a known format.
+pub(crate) fn count_units(bytes: &[u8]) -> Result<u64, BadUnits> {
+    let (mut units, mut count) = (units_in(bytes, Lsn::FIRST), 0);
+    for unit in units.by_ref() {
+        if unit.format != EFFECTS_FORMAT {
+            return Err(BadUnits::Newer(unit.format));
+        }
+        count += 1;
+    }
+    if units.bytes_left() > 0 { Err(BadUnits::CutOff) } else { Ok(count) }
+}
+
+/// Returns the encoded effects of each of these units.
+pub(crate) fn effects_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // The Lsns do not matter here.
+    units_in(bytes, Lsn::FIRST).map(|unit| unit.effects)
+}
+
 /// See the file's header. The bytes have the journal's layout: room for the head of a block, then each unit behind a
 /// head that gives its length.
 #[derive(Debug)]
@@ -78,7 +107,6 @@ impl Tail {
 
     /// Returns the encoded effects of each unit.
     pub fn units(&self) -> impl Iterator<Item = &[u8]> {
-        // The Lsns do not matter here.
-        units_in(&self.bytes[HEAD_BYTES..], Lsn::FIRST).map(|unit| unit.effects)
+        effects_of(&self.bytes[HEAD_BYTES..])
     }
 }

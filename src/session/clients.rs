@@ -84,7 +84,7 @@ impl Clients {
 
     /// Sets the restrictions that follow from this node's role in its group.
     pub(crate) fn set_role(&mut self, of_all: Restrictions) {
-        let of_role = Restrictions::UNLOGGED | Restrictions::FOLLOWING | Restrictions::FEW_FOLLOWERS;
+        let of_role = Restrictions::OF_ROLE;
         for session in self.sessions.iter_mut() {
             session.restrict(of_role, false);
             session.restrict(of_all & of_role, true);

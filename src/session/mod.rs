@@ -69,7 +69,7 @@ bitflags! {
         const METERED = 1 << 5;
         /// The journal takes no changes.
         const UNLOGGED = 1 << 6;
-        /// The data is being loaded.
+        /// The data is being loaded, or received from another server.
         const LOADING = 1 << 7;
         /// The session's user has limited rights.
         const LIMITED = 1 << 8;
@@ -79,7 +79,7 @@ bitflags! {
         const TRACKED = 1 << 10;
         /// Some client sees all calls.
         const OBSERVED = 1 << 11;
-        /// This node does not lead its group, so keys do not expire here.
+        /// This node does not lead its group, or the data was given to another server: keys do not expire here.
         const FOLLOWING = 1 << 12;
         /// Fewer nodes follow this one than must have each change.
         const FEW_FOLLOWERS = 1 << 13;
@@ -91,6 +91,12 @@ impl Restrictions {
     /// or the clients that are served during a busy script.
     pub(crate) const SET_BY_OTHERS: Restrictions =
         Restrictions::UNLOGGED.union(Restrictions::PAUSED).union(Restrictions::OBSERVED);
+
+    /// The restrictions of every session that follow from what the server may do with its data.
+    pub(crate) const OF_ROLE: Restrictions = Restrictions::UNLOGGED
+        .union(Restrictions::LOADING)
+        .union(Restrictions::FOLLOWING)
+        .union(Restrictions::FEW_FOLLOWERS);
 }
 
 /// A kind of client, as output limits and CLIENT LIST TYPE distinguish them.

@@ -417,6 +417,8 @@ pub enum Audited {
     End,
     /// Of the nodes of a group.
     Group,
+    /// Of whose the data is.
+    Handover,
 }
 
 /// One key argument.

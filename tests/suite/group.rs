@@ -107,6 +107,11 @@ impl Group {
         child.wait().expect("it ends");
     }
 
+    /// Whether a node takes connections.
+    pub(crate) fn listens(&self, number: usize) -> bool {
+        self.connect(number).is_some()
+    }
+
     /// Returns the host of a node.
     pub(crate) fn host(&self, number: usize) -> &str {
         &self.hosts[number - 1]

@@ -94,16 +94,17 @@ impl Server {
         }
     }
 
-    /// Any reply counts except that the data is being loaded: a server that asks for a password has started, too.
+    /// Any reply counts except that the data is being loaded: a server that asks for a password has started, too, and
+    /// one that receives its data from another server.
     fn answers_ping(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
             return false;
         };
-        let mut first = [0u8; 8];
+        let mut first = [0u8; 14];
         stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
             && stream.write_all(b"PING\r\n").is_ok()
             && matches!(stream.read(&mut first), Ok(1..))
-            && &first != b"-LOADING"
+            && &first != b"-LOADING Redis"
     }
 
     /// Whether the port belongs to this process: another one may have taken it and answer instead. Without `/proc` this

@@ -34,6 +34,7 @@ mod eviction;
 mod feed;
 mod floors;
 mod group;
+mod handover;
 mod harness;
 mod histories;
 mod hotkeys;

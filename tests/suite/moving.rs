@@ -676,6 +676,7 @@ impl Primary {
             }
             match words[0].as_str() {
                 "PING" => stream.write_all(b"+PONG\r\n")?,
+                "FEED" => stream.write_all(b"-ERR unknown command 'FEED', with args beginning with: 'STATE' \r\n")?,
                 "REPLCONF" => stream.write_all(b"+OK\r\n")?,
                 "INFO" => {
                     let said = format!("master_repl_offset:{}\r\n", self.stream.lock().unwrap().len());

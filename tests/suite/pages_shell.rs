@@ -34,6 +34,8 @@ struct Machine {
     usual: Server,
     /// A server that asks for a password.
     host: Server,
+    /// The Tidegate to move away from, `old-tidegate`, and the one to move to, `new-tidegate`.
+    pair: [Server; 2],
     /// Replaces port 7000, where the pages start another server.
     other_port: u16,
     started: Vec<Child>,
@@ -42,7 +44,7 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let root = tempfile::tempdir().expect("a temporary folder");
-        for folder in ["work", "backup", "var/lib/redis", "var/lib/tidegate"] {
+        for folder in ["work", "backup", "var/lib/redis", "var/lib/tidegate", "pair/old", "pair/new"] {
             std::fs::create_dir_all(root.path().join(folder)).expect("a fresh folder");
         }
         let start = |program, folder: &str, appendonly| {
@@ -55,7 +57,9 @@ impl Machine {
         let usual = start(Program::Tidegate, "work", "yes");
         assert_eq!(usual.raw().command(&["SET", "kept", "yes"]), Value::ok());
         let host = Server::start(Program::Tidegate, &["--requirepass", "password"]);
-        Machine { root, old, usual, host, other_port: free_port(), started: Vec::new() }
+        let pair = ["pair/old", "pair/new"].map(|folder| start(Program::Tidegate, folder, "yes"));
+        assert_eq!(pair[0].raw().command(&["SET", "greeting", "hello"]), Value::ok());
+        Machine { root, old, usual, host, pair, other_port: free_port(), started: Vec::new() }
     }
 
     fn run(&mut self, block: &Block) {
@@ -80,7 +84,8 @@ impl Machine {
 
     fn line(&mut self, line: &str) {
         let program = line.strip_prefix("tidegate");
-        let is_import = line.starts_with("tidegate import");
+        let is_handover = line.contains("new-tidegate");
+        let is_import = line.starts_with("tidegate import") && !is_handover;
         if is_import {
             self.empty();
         }
@@ -90,7 +95,7 @@ impl Machine {
         match program {
             Some("") => self.start(command, self.usual.port()),
             Some(flags) if flags.starts_with(" --") => self.start(command, self.other_port),
-            _ if line.contains("--follow") => follow(command),
+            _ if line.contains("--follow") && !line.contains("--cut-over") => follow(command),
             _ => {
                 let output = command.output().expect("a shell");
                 // A server that is shut down sends no reply.
@@ -102,6 +107,9 @@ impl Machine {
         if is_import {
             let has_come = |port| self.connect(port).command(&["GET", "greeting"]) == Value::bulk("hello");
             assert!(self.targets().into_iter().any(has_come), "{line}");
+        }
+        if line.contains("--cut-over") {
+            assert_eq!(self.pair[1].raw().command(&["GET", "greeting"]), Value::bulk("hello"));
         }
         if line.starts_with("tidegate export") || line.contains("--rdb") {
             let file = std::fs::read(self.path("work/dump.rdb")).expect("the file that the line names");
@@ -117,6 +125,8 @@ impl Machine {
         let usual = format!("127.0.0.1:{}", self.usual.port());
         let mut line = line
             .replace("redis://:password@host:7000", &format!("redis://:password@127.0.0.1:{}", self.host.port()))
+            .replace("redis://old-tidegate:6379", &format!("redis://127.0.0.1:{}", self.pair[0].port()))
+            .replace("redis://new-tidegate:6379", &format!("redis://127.0.0.1:{}", self.pair[1].port()))
             .replace("redis://old:6379", &format!("redis://127.0.0.1:{}", self.old.port()))
             .replace("redis://new:6379", &format!("redis://{usual}"))
             .replace("7000", &self.other_port.to_string())
@@ -195,7 +205,7 @@ fn follow(mut command: Command) {
     let mut is_ended = false;
     for line in lines {
         let line = line.expect("it prints text");
-        if line.contains(" 0 bytes behind") && !is_ended {
+        if (line.contains(" 0 bytes behind") || line.contains(" 0 behind")) && !is_ended {
             // SAFETY: a signal to our own child, which has not been waited for.
             assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
             is_ended = true;
@@ -203,5 +213,6 @@ fn follow(mut command: Command) {
         said.push(line);
     }
     assert!(child.wait().expect("our own child").success() && is_ended, "{said:#?}");
-    assert!(said.iter().any(|line| line.contains("done: all is applied")), "{said:#?}");
+    let ends = ["done: all is applied", "following from change"];
+    assert!(said.iter().any(|line| ends.iter().any(|end| line.contains(end))), "{said:#?}");
 }

@@ -56,8 +56,8 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
             ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session)
         }
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
-        // Data being loaded was made under limits that must still hold. The new ones apply after loading.
-        Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}
+        // Data being loaded or received was made under limits that must still hold. The new ones apply after that.
+        Act::ScriptMemory | Act::ScriptCache if !ctx.server.persistence.has_own_data() => {}
         Act::ScriptMemory => ctx.server.programs.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
         Act::ScriptCache => ctx.server.programs.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
         Act::ScriptSlow => {

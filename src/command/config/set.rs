@@ -41,8 +41,8 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     changed.parameters.iter().filter_map(|parameter| ctx.server.config.warning(parameter)).for_each(|warning| {
         tracing::warn!("{warning}");
     });
-    // Data being loaded was made under limits that must still hold. The new ones apply after loading.
-    if ctx.server.persistence.loading.is_none() {
+    // Data being loaded or received was made under limits that must still hold. The new ones apply after that.
+    if ctx.server.persistence.has_own_data() {
         let mut limits = ValueLimits::from(&ctx.server.config);
         // Not a parameter: set by DEBUG.
         limits.list.alone_bytes = ctx.ks.limits().list.alone_bytes;

@@ -41,7 +41,9 @@ impl Audited {
     pub(in crate::engine) fn is_made(self, flow: &Flow, is_retry: bool) -> bool {
         match self {
             Audited::Settings => matches!(flow, Flow::Replied),
-            Audited::Users | Audited::Deletion | Audited::Lock | Audited::End | Audited::Group => !is_retry,
+            Audited::Users | Audited::Deletion | Audited::Lock | Audited::End | Audited::Group | Audited::Handover => {
+                !is_retry
+            }
         }
     }
 }
@@ -70,6 +72,7 @@ impl Call<'_> {
             Audited::Lock => log!("lock taken away"),
             Audited::End => log!("shutdown requested"),
             Audited::Group => log!("nodes of the group changed"),
+            Audited::Handover => log!("the data changes hands"),
         }
     }
 }

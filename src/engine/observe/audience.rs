@@ -94,7 +94,7 @@ impl Audience {
 
     fn readers_now(&self, config: &Config, persistence: &Persistence, waits: &Waits) -> Readers {
         // Loading the data is not a change and publishes no events.
-        let publishes_events = config.notify_keyspace_events.publish_any() && persistence.loading.is_none();
+        let publishes_events = config.notify_keyspace_events.publish_any() && !persistence.is_filling();
         let mut readers = Readers::empty();
         readers.set(Readers::LOG, persistence.tail.is_some());
         readers.set(Readers::SNAPSHOT, persistence.saving.is_copying());

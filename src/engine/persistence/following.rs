@@ -32,6 +32,7 @@ use crate::node::door::Door;
 use crate::node::thread::NodeThread;
 pub(crate) use crate::persist::error::RecoveryError;
 use crate::persist::group::{Given, GroupLog};
+use crate::persist::handover::Handover;
 use crate::persist::journal::{Journal, Keeper};
 use crate::persist::saving::Progress;
 use crate::persist::tail::{Tail, UnitOrigin};
@@ -335,6 +336,7 @@ impl Engine {
             self.ks.forget_tokens();
         }
         self.server.programs.scripts.take_over(empty.server.programs.scripts);
+        self.server.persistence.handover = Handover::default();
         // Scripts are counted by their places in a Lua state that is gone.
         self.server.meters.stats.scripts.reset();
         Ok(())
@@ -380,8 +382,7 @@ impl Engine {
 
     /// Applies a change of the role to all sessions.
     fn role_changed(&mut self) {
-        let of_all = self.server.restrictions_of_all();
-        self.server.clients.set_role(of_all);
+        self.server.role_changed();
         self.server.readers_changed();
     }
 

@@ -2,6 +2,7 @@
 
 pub mod bulk_load;
 pub(crate) mod following;
+mod handover;
 pub mod recovery;
 pub(crate) mod release;
 pub(crate) mod reload;

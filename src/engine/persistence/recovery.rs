@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::base::ahead::{Ahead, Piece as _, Source};
 use crate::base::lsn::Lsn;
-use crate::engine::Engine;
 use crate::engine::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
-use crate::keyspace::ValueLimits;
+use crate::engine::{Engine, ServerState};
 use crate::keyspace::effect::Recording;
+use crate::keyspace::{Keyspace, ValueLimits};
 use crate::log::directory::Directory;
 use crate::log::restore::{Position, Restore};
 use crate::log::scan::{End, TornTail};
@@ -244,11 +244,13 @@ impl Engine {
     pub(in crate::engine) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.ks.fit();
+        self.server.role_changed();
+        if self.server.persistence.handover.received().is_some() {
+            // The values still grow as they do at the server that changes them.
+            return;
+        }
         let unit = self.begin(UnitOrigin::Start);
-        let Engine { ks, server, .. } = self;
-        ks.set_limits(ValueLimits::from(&server.config));
-        server.programs.scripts.set_memory_limit(server.config.script_memory_limit);
-        server.programs.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
+        self.server.begin_own_limits(&mut self.ks);
         self.commit(unit, &mut []);
     }
 
@@ -289,6 +291,15 @@ impl Engine {
         // Its memory is reused.
         piece.changes = changes;
         Ok(())
+    }
+}
+
+impl ServerState {
+    /// Makes values and scripts grow within this server's limits from here on.
+    pub(crate) fn begin_own_limits(&mut self, ks: &mut Keyspace) {
+        ks.set_limits(ValueLimits::from(&self.config));
+        self.programs.scripts.set_memory_limit(self.config.script_memory_limit);
+        self.programs.scripts.limit_cache(ks, self.config.script_cache_max_bytes);
     }
 }
 

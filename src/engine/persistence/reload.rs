@@ -101,9 +101,8 @@ impl Engine {
         let mut is_complete = false;
         let mut outcome = Ok(());
         while !is_complete && outcome.is_ok() {
-            let mut effects = EffectWriter::default();
-            is_complete =
-                stream.copy_slice(&other.ks, &other.server.programs.scripts, RECOVERY_SLICE_BYTES, &mut effects);
+            let (mut effects, scripts) = (EffectWriter::default(), &other.server.programs.scripts);
+            is_complete = stream.copy_slice(&other.ks, scripts, RECOVERY_SLICE_BYTES, &mut effects);
             let unit = self.begin(UnitOrigin::Command);
             outcome = EffectReader::new(effects.as_bytes())
                 .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));

@@ -13,6 +13,7 @@ use crate::acl::log::Context;
 use crate::config::Config;
 use crate::engine::state::{Entry, ServerState};
 use crate::keyspace::Keyspace;
+use crate::persist::handover::Received;
 use crate::resp::request::Argv;
 use crate::script::UNDO_IS_FULL;
 use crate::script::store::ScriptFlags;
@@ -78,7 +79,10 @@ impl ServerState {
             )));
         }
         if session.restrictions.contains(Restrictions::LOADING) && !flags.contains(Flags::LOADING) {
-            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+            let received = self.persistence.whose().received();
+            return Err(
+                received.map_or(Error::text("LOADING Redis is loading the dataset in memory"), Received::refusal)
+            );
         }
         if session.is_monitor && flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
             // In Redis such a session counts as a replica and may not do this.

@@ -79,9 +79,11 @@ impl ServerState {
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = self.restrictions_set_by_others();
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
-        of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
+        let is_receiving = self.persistence.whose().received().is_some();
+        of_all.set(Restrictions::LOADING, self.persistence.loading.is_some() || is_receiving);
         of_all.set(Restrictions::FEW_FOLLOWERS, self.persistence.is_short_of_followers(&self.config));
-        of_all.set(Restrictions::FOLLOWING, self.persistence.journal.as_ref().is_some_and(Journal::is_follower));
+        let is_follower = self.persistence.journal.as_ref().is_some_and(Journal::is_follower);
+        of_all.set(Restrictions::FOLLOWING, is_follower || self.persistence.whose().given_to().is_some());
         of_all
     }
 
@@ -99,9 +101,13 @@ impl ServerState {
     pub fn set_loading(&mut self, progress: Option<Progress>) {
         self.persistence.loading = progress;
         self.readers_changed();
-        for session in self.clients.sessions.iter_mut() {
-            session.restrict(Restrictions::LOADING, progress.is_some());
-        }
+        self.role_changed();
+    }
+
+    /// Whether the server loads, leads, or may change its data has changed: applies this to all sessions.
+    pub(in crate::engine) fn role_changed(&mut self) {
+        let of_all = self.restrictions_of_all();
+        self.clients.set_role(of_all);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls that the leader must serve, on a node that follows.
+//! Calls that the leader must serve, on a node that follows, or another server, to which the data was given.
 //!
 //! **Clients of Sentinel** follow when their connection ends. One that connects again before it has heard of the next
 //! leader comes back to the old one, and some libraries then keep the connection for ever, although each change is
@@ -62,8 +62,11 @@ impl ServerState {
         entry.command.flags.contains(Flags::WRITE) || declared().is_some_and(|flags| !flags.no_writes)
     }
 
-    /// Returns the error that sends a client to the leader.
+    /// Returns the error that sends a client to the leader, or to the server that the data was given to.
     fn moved(&self, slot: u16) -> Error {
+        if let Some(to) = self.persistence.whose().given_to() {
+            return Error::owned(format!("MOVED {slot} {to}"));
+        }
         let group = self.persistence.journal.as_ref().and_then(Journal::member);
         let leader = group.and_then(|group| group.leader_address());
         // As in Redis, an IPv6 address has no brackets.

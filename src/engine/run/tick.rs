@@ -15,7 +15,8 @@ impl ServerState {
         let journal = self.persistence.journal.as_ref().filter(|journal| journal.is_good());
         let group = journal.and_then(Journal::member).filter(|group| !group.leads());
         match () {
-            () if self.persistence.loading.is_some() => Readiness::Loading,
+            () if !self.persistence.has_own_data() => Readiness::Loading,
+            () if self.persistence.whose().given_to().is_some() => Readiness::Unlogged,
             () if group.is_some_and(GroupLog::is_member) => Readiness::Following,
             () if self.persistence.is_unlogged(&self.config) => Readiness::Unlogged,
             () => Readiness::Ready,

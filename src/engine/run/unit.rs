@@ -332,11 +332,9 @@ impl Engine {
         self.server.waits.has_work() && !self.server.clients.pause.is_on()
     }
 
-    /// Replays a recorded effect, on the scripts or on the keys, as part of the current unit. Fails when the effect
-    /// does not fit the data; the effects of this server's own journal always fit.
+    /// Replays a recorded effect as part of the current unit, as [`ServerState::apply`] does.
     pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
-        let Engine { ks, server, .. } = self;
-        server.programs.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
+        self.server.apply(&mut self.ks, db, effect)
     }
 
     /// Removes one slice of expired keys; returns whether more are due.
@@ -387,6 +385,15 @@ impl Engine {
                 LEASE_MAX_MS / (24 * 60 * 60 * 1000)
             );
         }
+    }
+}
+
+impl ServerState {
+    /// Replays a recorded effect as part of the current unit, on whatever it concerns. Fails when the effect does not
+    /// fit the data; the effects of this server's own journal always fit.
+    pub(crate) fn apply(&mut self, ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+        let beside = self.programs.scripts.apply(ks, effect).or_else(|| self.persistence.handover.apply(ks, effect));
+        beside.unwrap_or_else(|| ks.apply(db, effect))
     }
 }
 

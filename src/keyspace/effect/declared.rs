@@ -276,6 +276,15 @@ macro_rules! for_each_effect {
             /// Makes sure that no token up to this one is issued from now on. Tokens not issued here belong to another
             /// server, whose values may bring them.
             119 TokensRaise grants [] { to: u64 }
+
+            /// Notes that this data is another server's: that of the history `history`, which the server at the address
+            /// `from` still changes. Changes up to the Lsn `last` are here if it is `complete`.
+            120 HandoverReceive beside [] { from: &'a [u8], history: &'a [u8], last: u64, complete: bool }
+            /// Notes that this data has been given to the server at this address. No change follows but `HandoverEnd`
+            /// or `HandoverReceive`.
+            121 HandoverGive beside [] { to: &'a [u8] }
+            /// Notes that this data is this server's own again.
+            122 HandoverEnd beside [] {}
         }
     };
 }

@@ -47,7 +47,7 @@ macro_rules! dispatch {
 }
 for_each_effect!(dispatch);
 
-/// Scripts and libraries, which their owner changes.
+/// Scripts and libraries, and whose the data is. Their owners change them.
 mod beside {
     use super::{DbIndex, Effect, Keyspace, Misfit};
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis_protocol::resp2::types::{BytesFrame, Resp2Frame};
 
-use super::error::BackupError;
 use crate::base::limits::IMPORT_TIMEOUT;
 use crate::base::lsn::Lsn;
-use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH};
+use crate::client::{Address, ClientError, Connection};
 use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 
 /// Bytes of changes to ask for at once.
@@ -17,47 +16,73 @@ const PART_BYTES: &[u8] = b"1048576";
 /// Bytes of a reply besides one block of any length.
 const REPLY_MORE_BYTES: usize = 16 * 1024 * 1024;
 
-pub(super) struct Feed {
+/// Why the feed can't be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The server does not respond, or refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The server has replaced its journal by a newer snapshot.
+    #[error("the server no longer has the changes after {after}: it keeps them only until its next snapshot")]
+    Gone {
+        /// The last change that was read.
+        after: Lsn,
+    },
+    /// The server has not written these changes.
+    #[error("the server has not written the change {after}, which was read from it: it was set back")]
+    Ahead {
+        /// The last change that was read.
+        after: Lsn,
+    },
+}
+
+pub(crate) struct Feed {
     server: Connection<'static>,
 }
 
 /// Which data it is, and how far it goes.
-pub(super) struct State {
-    pub(super) history: String,
-    pub(super) last: Lsn,
+pub(crate) struct State {
+    pub(crate) history: String,
+    pub(crate) last: Lsn,
 }
 
 /// The beginning of a snapshot.
 #[derive(Clone, Copy)]
-pub(super) struct Begun {
-    pub(super) lsn: Lsn,
-    pub(super) time_ms: i64,
+pub(crate) struct Begun {
+    pub(crate) lsn: Lsn,
+    pub(crate) time_ms: i64,
     /// Bytes of the server's file.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Units of a snapshot.
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Bytes of the file read so far.
-    pub(super) read: u64,
-    pub(super) units: Bytes,
+    pub(crate) read: u64,
+    pub(crate) units: Bytes,
 }
 
 /// Units that were made at one time.
-pub(super) struct Block {
-    pub(super) first: Lsn,
-    pub(super) time_ms: i64,
-    pub(super) units: Bytes,
+pub(crate) struct Block {
+    pub(crate) first: Lsn,
+    pub(crate) time_ms: i64,
+    pub(crate) units: Bytes,
 }
 
 impl Feed {
-    pub(super) fn open(from: Address<'_>) -> Result<Feed, ClientError> {
-        let mut server = Connection::open(from, TIDEGATE_AUTH, IMPORT_TIMEOUT)?;
+    /// Connects to a server. The environment variable `auth` has the password if the address has none.
+    pub(crate) fn open(from: Address<'_>, auth: &str) -> Result<Feed, ClientError> {
+        let mut server = Connection::open(from, auth, IMPORT_TIMEOUT)?;
         server.set_reply_max_bytes(LOG_BLOCK_MAX_BYTES + REPLY_MORE_BYTES);
         Ok(Feed { server })
     }
 
-    pub(super) fn state(&mut self) -> Result<State, BackupError> {
+    /// Returns the connection, for other commands between the calls.
+    pub(crate) fn server(&mut self) -> &mut Connection<'static> {
+        &mut self.server
+    }
+
+    pub(crate) fn state(&mut self) -> Result<State, FeedError> {
         let mut fields = self.array(&[b"FEED", b"STATE"])?.unwrap_or_default().into_iter();
         let (mut history, mut last) = (None, None);
         while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
@@ -72,7 +97,7 @@ impl Feed {
     }
 
     /// Begins to read the newest snapshot; `None` if there is none.
-    pub(super) fn snapshot(&mut self) -> Result<Option<Begun>, BackupError> {
+    pub(crate) fn snapshot(&mut self) -> Result<Option<Begun>, FeedError> {
         let Some(fields) = self.array(&[b"FEED", b"SNAPSHOT"])? else { return Ok(None) };
         let begun = match &*fields {
             [at, BytesFrame::Integer(time_ms), BytesFrame::Integer(bytes)] => {
@@ -84,7 +109,7 @@ impl Feed {
     }
 
     /// Returns the next part of the snapshot; `None` at its end.
-    pub(super) fn part(&mut self) -> Result<Option<Part>, BackupError> {
+    pub(crate) fn part(&mut self) -> Result<Option<Part>, FeedError> {
         match &*self.array(&[b"FEED", b"PART"])?.unwrap_or_default() {
             [BytesFrame::Integer(read), BytesFrame::BulkString(units)] => {
                 Ok(Some(Part { read: read.unsigned_abs(), units: units.clone() }))
@@ -95,18 +120,18 @@ impl Feed {
     }
 
     /// Returns blocks of changes after `after`, in order; none if there are none within `patience`.
-    pub(super) fn read(&mut self, after: Lsn, patience: Duration) -> Result<Vec<Block>, BackupError> {
+    pub(crate) fn read(&mut self, after: Lsn, patience: Duration) -> Result<Vec<Block>, FeedError> {
         let (after_text, patience_ms) = (after.get().to_string(), patience.as_millis().to_string());
         let mut words: Vec<&[u8]> = vec![b"FEED", b"READ", after_text.as_bytes(), b"COUNT", PART_BYTES];
         if !patience.is_zero() {
             words.extend([&b"BLOCK"[..], patience_ms.as_bytes()]);
         }
         let fields = match self.array(&words) {
-            Err(BackupError::Client(ClientError::Refused(_, text))) if text.starts_with("GONE ") => {
-                return Err(BackupError::Gone { after });
+            Err(FeedError::Client(ClientError::Refused(_, text))) if text.starts_with("GONE ") => {
+                return Err(FeedError::Gone { after });
             }
-            Err(BackupError::Client(ClientError::Refused(_, text))) if text.starts_with("AHEAD ") => {
-                return Err(BackupError::Ahead { after });
+            Err(FeedError::Client(ClientError::Refused(_, text))) if text.starts_with("AHEAD ") => {
+                return Err(FeedError::Ahead { after });
             }
             fields => fields?,
         };
@@ -119,7 +144,7 @@ impl Feed {
     }
 
     /// Returns the elements of a reply that is an array or null.
-    fn array(&mut self, words: &[&[u8]]) -> Result<Option<Vec<BytesFrame>>, BackupError> {
+    fn array(&mut self, words: &[&[u8]]) -> Result<Option<Vec<BytesFrame>>, FeedError> {
         match self.server.call(words)? {
             BytesFrame::Array(elements) => Ok(Some(elements)),
             BytesFrame::Null => Ok(None),

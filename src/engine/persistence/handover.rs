@@ -1,0 +1,65 @@
+//! A handover begins or ends: what that means for clients. See [`crate::persist::handover`].
+
+use crate::engine::ServerState;
+use crate::keyspace::Keyspace;
+use crate::persist::handover::Handover;
+use crate::session::{Restrictions, Service, Session};
+use crate::spec::session_key::SessionKey;
+
+/// The reply of Redis to calls that wait when a master becomes a replica.
+const UNBLOCKED: &[u8] =
+    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
+impl ServerState {
+    /// Sets whose the data is, as a change of the current unit, for `session`, which is out of the registry. When the
+    /// data is not this server's own any more, all other clients are sent away: they may find it elsewhere.
+    pub(crate) fn set_handover(&mut self, ks: &mut Keyspace, session: &mut Session, state: Handover) {
+        let before = Kind::of(&self.persistence.handover);
+        self.persistence.handover.set(ks, state);
+        let now = Kind::of(&self.persistence.handover);
+        if now == before {
+            return;
+        }
+        self.readers_changed();
+        self.role_changed();
+        session.restrict(Restrictions::OF_ROLE, false);
+        session.restrict(Restrictions::OF_ROLE & self.restrictions_of_all(), true);
+        // A snapshot must not go on with incomplete data, or may begin now.
+        (self.persistence.saving.wake)();
+        if matches!(now, Kind::Incomplete | Kind::Given) {
+            self.send_clients_away(ks);
+        }
+    }
+
+    /// Closes all clients in the registry once they have their replies.
+    fn send_clients_away(&mut self, ks: &Keyspace) {
+        let sessions = self.clients.sessions.iter().filter(|session| session.service == Service::Data);
+        let keys: Vec<SessionKey> = sessions.map(|session| session.key).collect();
+        for key in keys {
+            if let Some(call) = self.clients.sessions.get(key).and_then(Session::blocking_call) {
+                self.end_waiting(ks, call, |_, reply| reply.error(UNBLOCKED));
+            }
+            self.connections().close_when_sent(key);
+        }
+    }
+}
+
+/// What clients notice of a [`Handover`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Own,
+    Incomplete,
+    Complete,
+    Given,
+}
+
+impl Kind {
+    fn of(handover: &Handover) -> Kind {
+        match handover {
+            Handover::Own => Kind::Own,
+            Handover::Receiving(received) if received.is_complete => Kind::Complete,
+            Handover::Receiving(_) => Kind::Incomplete,
+            Handover::Given(_) => Kind::Given,
+        }
+    }
+}

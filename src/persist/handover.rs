@@ -1,0 +1,148 @@
+//! A handover: the data of a running server becomes that of another one.
+//!
+//! The new server *receives*: it is filled with a snapshot of the old one, and then takes its changes. Once it is up to
+//! date, the old server *gives* its data away, which is its last change, and the new one takes the data for its own.
+//! `tidegate import --follow` does all of this, and docs/migration.md describes it.
+//!
+//! ```text
+//! old    Own ------------------------------------> Given
+//! new    Own --> Receiving, incomplete --> Receiving, complete --> Own
+//! ```
+//!
+//! In all states but `Own`, nothing else changes the data: no key expires, no key is evicted and no client writes. The
+//! state is part of the data, so it holds again after a restart, and on all nodes of a group.
+
+use crate::base::lsn::Lsn;
+use crate::keyspace::effect::{Effect, EffectWriter};
+use crate::keyspace::{Keyspace, Misfit};
+use crate::spec::error::Error;
+use crate::spec::session_key::SessionKey;
+
+/// Whose the data is. See the module's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Handover {
+    /// This server's own.
+    #[default]
+    Own,
+    /// That of another server, which still changes it.
+    Receiving(Box<Received>),
+    /// That of the server at this address, from now on.
+    Given(Box<str>),
+}
+
+/// How much of another server's data is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The address of the other server.
+    pub(crate) from: Box<str>,
+    /// The name of its history.
+    pub(crate) history: Box<str>,
+    /// The last unit of that history that is here, once the data is complete.
+    pub(crate) last: Lsn,
+    /// Whether a whole snapshot is here.
+    pub(crate) is_complete: bool,
+    /// The client that fills an incomplete server. It is not part of the data: another client begins anew.
+    pub(crate) filled_by: Option<SessionKey>,
+}
+
+impl Handover {
+    /// Replays a change of the state; `None` for any other effect.
+    pub(crate) fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<Result<(), Misfit>> {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned().into_boxed_str();
+        *self = match *effect {
+            Effect::HandoverReceive { from, history, last, complete } => Handover::Receiving(Box::new(Received {
+                from: text(from),
+                history: text(history),
+                last: Lsn::new(last),
+                is_complete: complete,
+                filled_by: None,
+            })),
+            Effect::HandoverGive { to } => Handover::Given(text(to)),
+            Effect::HandoverEnd {} => Handover::Own,
+            _ => return None,
+        };
+        ks.record_beside(*effect);
+        Some(Ok(()))
+    }
+
+    /// Makes this the state, as a change of the current unit. The engine has
+    /// [more to do](crate::engine::ServerState::set_handover).
+    pub(crate) fn set(&mut self, ks: &mut Keyspace, state: Handover) {
+        *self = state;
+        self.with_effect(|effect| ks.record_beside(*effect));
+    }
+
+    /// Writes the state at the beginning of a snapshot.
+    pub(crate) fn write(&self, out: &mut EffectWriter) {
+        if !self.is_own() {
+            self.with_effect(|effect| out.write(0, effect));
+        }
+    }
+
+    fn with_effect(&self, record: impl FnOnce(&Effect<'_>)) {
+        match self {
+            Handover::Own => record(&Effect::HandoverEnd {}),
+            Handover::Receiving(received) => record(&Effect::HandoverReceive {
+                from: received.from.as_bytes(),
+                history: received.history.as_bytes(),
+                last: received.last.get(),
+                complete: received.is_complete,
+            }),
+            Handover::Given(to) => record(&Effect::HandoverGive { to: to.as_bytes() }),
+        }
+    }
+
+    /// Whether an effect is a change of the state.
+    pub(crate) fn is_told_by(effect: &Effect<'_>) -> bool {
+        matches!(effect, Effect::HandoverReceive { .. } | Effect::HandoverGive { .. } | Effect::HandoverEnd {})
+    }
+
+    /// Whether clients may change the data.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Handover::Own)
+    }
+
+    /// Returns how much is here of the data that another server still changes.
+    pub(crate) fn received(&self) -> Option<&Received> {
+        match self {
+            Handover::Receiving(received) => Some(received),
+            Handover::Own | Handover::Given(_) => None,
+        }
+    }
+
+    /// Whether the data is a part of another server's.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.received().is_some_and(|received| !received.is_complete)
+    }
+
+    /// Returns the address of the server that the data was given to.
+    pub(crate) fn given_to(&self) -> Option<&str> {
+        match self {
+            Handover::Given(to) => Some(to),
+            Handover::Own | Handover::Receiving(_) => None,
+        }
+    }
+
+    /// Returns the error for commands that change data.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        match self {
+            Handover::Own => None,
+            Handover::Receiving(received) => Some(received.refusal()),
+            Handover::Given(to) => Some(Error::owned(format!("READONLY This data has moved to {to}"))),
+        }
+    }
+
+    /// Returns the error for commands that read data; `None` if they may.
+    pub(crate) fn refusal_of_reads(&self) -> Option<Error> {
+        let to = self.given_to()?;
+        Some(Error::owned(format!("MASTERDOWN This data has moved to {to}")))
+    }
+}
+
+impl Received {
+    /// Returns the error for all commands that need the data.
+    pub(crate) fn refusal(&self) -> Error {
+        Error::owned(format!("LOADING This server receives its data from {}", self.from))
+    }
+}
