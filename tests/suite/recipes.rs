@@ -80,7 +80,7 @@ fn each_user_may_do_exactly_what_the_page_allows() {
     let recipes = recipes();
     assert_eq!(
         recipes.iter().map(|recipe| recipe.user).collect::<Vec<_>>(),
-        ["application", "worker", "viewer", "operator", "backup"]
+        ["application", "worker", "viewer", "operator", "backup", "monitoring", "replica"]
     );
     for Recipe { user, may, may_not, .. } in &recipes {
         assert!(may.len() > 5 && may_not.len() > 5, "{user}");
