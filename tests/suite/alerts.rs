@@ -386,13 +386,22 @@ fn every_metric_of_the_alerts_and_of_the_dashboard_exists() {
     }
 }
 
+/// Each alert has a section, under its name, in the order of the file; and each section the same four parts.
 #[test]
 fn the_page_says_what_to_do_at_each_alert() {
-    let (page, file) = (read("docs/monitoring.md"), read("packaging/prometheus/alerts.yml"));
-    for name in alerts().into_keys() {
-        assert!(page.contains(&format!("\n### {name}\n")), "docs/monitoring.md says nothing about {name}");
-        let link = format!("docs/monitoring.md#{}\n", name.to_lowercase());
-        assert!(file.contains(&link), "{name} does not link to the page");
+    let (page, file) = (read("docs/production.md"), read("packaging/prometheus/alerts.yml"));
+    let of_file: Vec<&str> = file.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let incidents = page.split_once("\n## Incidents\n").expect("the part about alerts").1;
+    let sections: Vec<&str> = incidents.split("\n### ").skip(1).collect();
+    let names: Vec<&str> = sections.iter().filter_map(|section| section.lines().next()).collect();
+    assert_eq!(names, of_file, "the sections of docs/production.md are the alerts");
+    for (name, section) in names.iter().zip(&sections) {
+        let meaning = section[name.len()..].trim_start();
+        assert!(meaning.starts_with(|c: char| c.is_ascii_uppercase()), "{name}: what does it mean?");
+        let parts = ["\n- **Look**: ", "\n- **Do**: ", "\n- **Don't** "].map(|part| section.find(part));
+        assert!(parts.is_sorted() && !parts.contains(&None), "{name}: {parts:?}");
+        let link = format!("docs/production.md#{}\n", name.to_lowercase());
+        assert_eq!(file.matches(&link).count(), 1, "{name} links to its section");
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::group::{Group, PORT};
 use crate::harness::{Program, Raw, Server, Value, until};
 use crate::moving::{every_type, fill};
 
@@ -407,4 +408,45 @@ fn a_user_needs_no_right_but_feed() {
         std::fs::read_dir(bench.path("copies")).is_ok_and(|entries| entries.count() == 3),
         "two copies and the lock"
     );
+}
+
+/// The first number of a reply that has some.
+fn token(raw: &mut Raw, words: &[&str]) -> i64 {
+    let Value::Array(reply) = raw.command(words) else { panic!("{words:?}") };
+    let [Value::Integer(1), _, Value::Integer(token), ..] = reply[..] else { panic!("{words:?}: {reply:?}") };
+    token
+}
+
+/// `docs/production.md` says so of a group that has lost more than half of its folders.
+#[test]
+fn the_last_node_of_a_group_is_the_source_of_a_new_group() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let tidegate = || Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut group = Group::with(&[], false);
+    let (leader, _) = group.increment();
+    let left = leader % 3 + 1;
+    let mut raw = group.raw(leader, PORT);
+    let held = token(&mut raw, &["LOCK.ACQUIRE", "lock", "ann", "PX", "3600000"]);
+    raw.command(&["STOCK.SET", "stock", "5"]);
+    token(&mut raw, &["STOCK.RESERVE", "stock", "order", "UNITS", "2", "PX", "3600000"]);
+    raw.command(&["SET", "last", "1"]);
+    // A follower hears a moment later that a change is committed.
+    until(|| group.raw(left, PORT).command(&["GET", "last"]) == Value::bulk("1"), "the follower has it");
+    (1..=3).filter(|number| *number != left).for_each(|number| group.end(number, libc::SIGKILL));
+    let from = format!("redis://{}:{PORT}", group.host(left));
+    ok(&run(tidegate().arg("backup").arg(path("copies")).args(["--from", &from])));
+    ok(&run(tidegate().arg("restore").arg(path("copies")).arg("--into").arg(path("alone"))));
+    let alone = serve(&path("alone"));
+    let other = Group::with(&[], false);
+    let (leader, _) = other.increment();
+    let mut raw = other.raw(leader, PORT);
+    assert_eq!(raw.command(&["FLUSHALL"]), Value::ok(), "what the wait for a leader has left");
+    let [source, into] =
+        [format!("redis://127.0.0.1:{}", alone.port()), format!("redis://{}:{PORT}", other.host(leader))];
+    ok(&run(tidegate().args(["import", &source, "--into", &into])));
+    assert_eq!(token(&mut raw, &["LOCK.ACQUIRE", "lock", "ann", "PX", "3600000"]), held, "ann has it still");
+    assert!(token(&mut raw, &["LOCK.ACQUIRE", "new", "bob", "PX", "3600000"]) > held, "no token is given out twice");
+    let Value::Array(stock) = raw.command(&["STOCK.INFO", "stock"]) else { panic!("it is a stock") };
+    assert_eq!(stock[1..5], [Value::bulk("available"), Value::Integer(3), Value::bulk("held"), Value::Integer(2)]);
 }

@@ -79,6 +79,7 @@ mod rollback;
 mod scenarios;
 mod script_limits;
 mod sentinel;
+mod sizing;
 mod slow_disk;
 mod slow_turns;
 mod snapshots;

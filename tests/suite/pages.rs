@@ -14,7 +14,7 @@ use crate::oracle::REDIS_CLI;
 const LANGUAGES: [&str; 8] = ["console", "sh", "python", "sql", "go", "java", "js", "haproxy"];
 
 /// Pages about a server with a journal.
-const WITH_JOURNAL: [&str; 1] = ["docs/feed.md"];
+const WITH_JOURNAL: [&str; 2] = ["docs/feed.md", "docs/production.md"];
 
 /// A fenced block.
 pub(crate) struct Block {
