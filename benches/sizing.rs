@@ -38,19 +38,22 @@ const AT_ONCE: usize = 100;
 /// Longer than the bench takes.
 const LEASE_MS: &str = "86400000";
 
+/// Makes the requests for one number.
+type Requests = fn() -> Vec<Vec<u8>>;
+
 /// A thing, and the requests that make one of number [`NUMBER`].
 struct Thing {
     name: &'static str,
     /// Requests before it, whose memory does not count.
     before: &'static [&'static str],
     /// Requests for each number. Each runs for all numbers before the next one.
-    requests: fn() -> Vec<Vec<u8>>,
+    requests: Requests,
     /// How many things the requests of one number make.
     each: u64,
 }
 
 impl Thing {
-    const fn of(name: &'static str, requests: fn() -> Vec<Vec<u8>>) -> Thing {
+    const fn of(name: &'static str, requests: Requests) -> Thing {
         Thing { name, before: &[], requests, each: 1 }
     }
 }
@@ -88,7 +91,7 @@ const THINGS: [Thing; 16] = [
 ];
 
 /// Changes that programs make often.
-const JOURNALED: [(&str, fn() -> Vec<Vec<u8>>); 7] = [
+const JOURNALED: [(&str, Requests); 7] = [
     ("SET of 10 bytes", || vec![encode(&["SET", &key("key"), "0123456789"])]),
     ("INCR", || vec![encode(&["INCR", "counter"])]),
     ("LOCK.ACQUIRE and LOCK.RELEASE", || vec![lock(), encode(&["LOCK.RELEASE", &key("lock"), &holder(0)])]),
