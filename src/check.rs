@@ -3,9 +3,11 @@
 //!
 //! It reads every snapshot and the whole journal, including parts that a start would skip, and checks checksums, order,
 //! gaps, and whether each effect can be decoded. Only a start can find out whether the effects fit the data. It writes
-//! nothing unless a repair is requested.
+//! nothing unless a repair is requested. A copy in one file is checked in the same way.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +16,8 @@ use crate::base::calendar::utc;
 use crate::base::lsn::Lsn;
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectReader};
-use crate::log::block::Unit;
+use crate::log::block::{Unit, units_in};
+use crate::log::copy_file::{CopyFault, CopyReader, Frame};
 use crate::log::directory::Directory;
 use crate::log::disk::{ReadOnlyDisk, RealDisk};
 use crate::log::error::LogError;
@@ -68,8 +71,11 @@ impl From<LogError> for CheckError {
     }
 }
 
-/// Checks the directory `path` and passes each line of the report to `say`. Changes nothing.
+/// Checks the directory at `path`, or a copy in one file. Passes each line of the report to `say`. Changes nothing.
 pub fn check(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckError> {
+    if path.is_file() {
+        return check_file(path, say);
+    }
     let directory = Arc::new(Directory::open_existing(Arc::new(ReadOnlyDisk), path)?);
     let mut report = Report { directory, say, faults: 0 };
     let snapshot = report.snapshots()?;
@@ -81,6 +87,48 @@ pub fn check(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckErr
         faults => say(&format!("{faults} faults")),
     }
     Ok(if faults == 0 { Verdict::Good } else { Verdict::Faulty })
+}
+
+/// Checks a copy in one file.
+fn check_file(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckError> {
+    let io = |source| CheckError::Log(LogError::Io { path: path.to_owned(), source });
+    let name = path.display();
+    match read_copy(File::open(path).map_err(io)?, &mut |what| say(&format!("{name}: {what}"))) {
+        Ok((last, 0)) => say(&format!("good: all data up to Lsn {last}")),
+        Ok((_, faults)) => {
+            say(&format!("{faults} faults"));
+            return Ok(Verdict::Faulty);
+        }
+        Err(CopyFault::Io(source)) => return Err(io(source)),
+        Err(CopyFault::Version(version)) => return Err(LogError::Version { path: path.to_owned(), version }.into()),
+        Err(fault) => {
+            say(&format!("{name}: {fault}"));
+            return Ok(Verdict::Faulty);
+        }
+    }
+    Ok(Verdict::Good)
+}
+
+/// Reads a copy. Returns its last unit, and the number of units that can't be decoded, each of which `say` was told of.
+fn read_copy(file: File, say: &mut dyn FnMut(&str)) -> Result<(Lsn, u64), CopyFault> {
+    let (mut reader, mut faults) = (CopyReader::begin(BufReader::new(file))?, 0);
+    while let Some(frame) = reader.next_frame()? {
+        let (units, first) = match frame {
+            Frame::Snapshot { lsn, time_ms } => {
+                say(&format!("a snapshot, everything up to Lsn {lsn}; {}", utc(time_ms)));
+                continue;
+            }
+            Frame::Part { units } => (units, None),
+            Frame::Block { first, units, .. } => (units, Some(first)),
+        };
+        for unit in units_in(units, first.unwrap_or(Lsn::NONE)) {
+            if let Some(what) = undecodable(&unit) {
+                faults += 1;
+                say(&first.map_or(what.clone(), |_| format!("Lsn {}: {what}", unit.lsn)));
+            }
+        }
+    }
+    Ok((reader.last(), faults))
 }
 
 /// Truncates the journal in the directory `path` where its damage begins. Passes each line about the changes and losses

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -278,7 +280,10 @@ fn export_command() -> Command {
 fn backup_command() -> Command {
     Command::new("backup")
         .about("Copy everything that a running server has into a folder, and follow it if asked to")
-        .arg(Arg::new("DIR").required(true).help("The folder of the copies; each is a folder in it, named by its time"))
+        .arg(Arg::new("DIR").required(true).help(
+            "The folder of the copies; each is a folder in it, named by its time. `-`: one copy as one file, written \
+             to standard output",
+        ))
         .arg(address("from"))
         .arg(switch("follow", "Go on with all later changes, so that any moment can be restored"))
         .arg(
@@ -292,6 +297,8 @@ fn backup_command() -> Command {
             "A copy is as of one moment: it has every key, lock, gate, stock, queue, script and library. The server \
              keeps working, and must have `appendonly yes`; its user needs the right to call FEED. Each copy is a \
              folder as a server has it, so `tidegate check DIR/COPY/tidegate-data` verifies it.\n\n\
+             With `-` the copy goes through a pipe: `tidegate backup - | zstd >FILE`. What its end says is said on \
+             standard error, and `tidegate restore` refuses a copy without its end.\n\n\
              Exit code 0: the copy is complete; 1: there is none. With --follow it ends on a signal, and goes on with \
              the newest copy when it is called again.",
         )
@@ -301,7 +308,9 @@ fn restore_command() -> Command {
     let moment = Arg::new("until").long("until").value_name("LSN|TIME").value_parser(moment);
     Command::new("restore")
         .about("Make the folder of a server from a copy, as of its end or of any earlier moment")
-        .arg(Arg::new("DIR").required(true).help("The folder of the copies, or one copy"))
+        .arg(
+            Arg::new("DIR").required(true).help("The folder of the copies, one copy, or its file; `-`: standard input"),
+        )
         .arg(
             Arg::new("into")
                 .long("into")
@@ -328,7 +337,9 @@ fn moment(text: &str) -> Result<Until, String> {
 fn check_command() -> Command {
     Command::new("check")
         .about("Verify the data of a stopped server: all snapshots and the whole journal")
-        .arg(Arg::new("DIR").required(true).help("The folder of the data, such as tidegate-data"))
+        .arg(
+            Arg::new("DIR").required(true).help("The folder of the data, such as tidegate-data, or the file of a copy"),
+        )
         .arg(switch(
             "repair",
             "Truncate a damaged journal where the damage begins. Files that the repair changes are first copied to \
@@ -574,6 +585,9 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let from = text(matches, "from");
     let from = Address { url: from, tls: &tls(matches, &[from])? };
+    if text(matches, "DIR") == "-" {
+        return back_up_to_output(matches, from);
+    }
     let time = |name| matches.get_one::<Duration>(name).copied();
     let (follow, every) = (matches.get_flag("follow"), time("every").unwrap_or(Duration::MAX));
     if every.is_zero() {
@@ -583,6 +597,19 @@ fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     // A single copy is no copy before its end.
     let stop = if follow { stop_signal()? } else { Arc::default() };
     Ok(backup::backup(from, Path::new(text(matches, "DIR")), plan, &stop, &mut say)?)
+}
+
+/// Writes one copy to standard output. Reports go to standard error.
+fn back_up_to_output(matches: &ArgMatches, from: Address<'_>) -> Result<(), Box<dyn Error>> {
+    let output = std::io::stdout();
+    if matches.get_flag("follow") || matches.contains_id("keep") {
+        return Err("--follow and --keep need a folder for the copies, not `-`".into());
+    }
+    if output.is_terminal() {
+        return Err("a copy is not for reading: write it to a file or into a pipe, or name a folder".into());
+    }
+    let output = File::from(output.as_fd().try_clone_to_owned()?);
+    Ok(backup::backup_to_file(from, output, &mut |text| eprintln!("{text}"))?)
 }
 
 fn restore(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

@@ -6,9 +6,11 @@
 //!     SOURCE                         the history that it belongs to; written when the copy was complete
 //!     tidegate-data/                 as in the folder of a server
 //! DIR/2026-12-01T083705Z.part/       one that is being made or removed
+//!     tidegate-data.part/
 //! ```
 //!
-//! Whatever has another name is somebody else's.
+//! A server loads a folder `tidegate-data`, so a folder has that name only while everything is in it. Whatever has
+//! another name is somebody else's.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,6 +26,9 @@ use crate::persist::saving::DATA_DIR;
 const LOCK: &str = "LOCK";
 const SOURCE: &str = "SOURCE";
 const DRAFT: &str = "part";
+
+/// The folder of data of which something may be missing. No server loads it.
+pub(super) const DRAFT_DATA: &str = "tidegate-data.part";
 
 pub(super) struct Copies {
     path: PathBuf,
@@ -70,6 +75,7 @@ impl Copies {
     /// Gives a finished copy its name. Returns its folder.
     pub(super) fn complete(&mut self, draft: &Path, history: &str) -> Result<PathBuf, BackupError> {
         let (source, path) = (draft.join(SOURCE), draft.with_extension(""));
+        fs::rename(draft.join(DRAFT_DATA), draft.join(DATA_DIR)).map_err(io_error(draft))?;
         fs::write(&source, format!("{history}\n")).map_err(io_error(&source))?;
         [&source, draft].into_iter().try_for_each(sync)?;
         fs::rename(draft, &path).map_err(io_error(draft))?;
@@ -93,6 +99,7 @@ impl Copies {
         let draft = copy.with_extension(DRAFT);
         fs::rename(copy, &draft).map_err(io_error(copy))?;
         sync(&self.path)?;
+        fs::rename(draft.join(DATA_DIR), draft.join(DRAFT_DATA)).map_err(io_error(&draft))?;
         drop(unused);
         self.discard(&draft)
     }
@@ -182,7 +189,7 @@ mod tests {
         let mut last = String::new();
         for now_ms in [5_000_000, 5_000_000, 4_000_000, 90_000_000, 6_000_000] {
             let draft = copies.begin(now_ms).unwrap();
-            fs::create_dir(&draft).unwrap();
+            fs::create_dir_all(draft.join(DRAFT_DATA)).unwrap();
             let name = copies.complete(&draft, "a").unwrap().file_name().unwrap().to_str().unwrap().to_owned();
             assert!(name > last, "{name} after {last}");
             last = name;

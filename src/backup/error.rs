@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::lsn::Lsn;
 use crate::feed::FeedError;
+use crate::log::copy_file::CopyFault;
 use crate::log::error::LogError;
 use crate::persist::tail::BadUnits;
 
@@ -25,6 +26,14 @@ pub enum BackupError {
         /// The system's error.
         source: io::Error,
     },
+    /// A copy in one file is not whole.
+    #[error("{}: {fault}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its fault.
+        fault: CopyFault,
+    },
     /// The disk of the copy is full or has failed.
     #[error("{}: the copy can't be written: {reason}", path.display())]
     Write {
@@ -39,6 +48,9 @@ pub enum BackupError {
     /// Another backup is running.
     #[error("{}: another backup uses this folder: wait until it has ended, or give this one its own", .0.display())]
     InUse(PathBuf),
+    /// Another restore is running.
+    #[error("{}: another restore uses this folder", .0.display())]
+    Restoring(PathBuf),
     /// The moment lies behind the end of the copies.
     #[error("the copies end with the change {0}: a later one can't be restored")]
     Ends(Lsn),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::copies::make_folder;
+use super::copying::Sink;
 use super::error::{BackupError, io_error};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
-use crate::feed::{Begun, Block, Feed, FeedError};
+use crate::feed::{Begun, Feed, FeedError};
 use crate::log::block::{HEAD_BYTES, units_in};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealClock, RealDisk};
@@ -35,12 +36,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Begins a copy in a new folder: of the data up to a snapshot, whose units come next, or of all changes.
+    /// Begins a new folder of data: of everything up to a snapshot, whose units come next, or of all changes.
     pub(super) fn create(path: &Path, snapshot: Option<&Begun>) -> Result<Folder, BackupError> {
         let mut rng = Rng::from_entropy();
         let id = DirectoryId::random(&mut rng);
-        make_folder(path)?;
-        let directory = Arc::new(Directory::open(Arc::new(RealDisk), &path.join(DATA_DIR), id)?);
+        path.parent().map_or(Ok(()), make_folder)?;
+        let directory = Arc::new(Directory::open(Arc::new(RealDisk), path, id)?);
         let last = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
         // Before the snapshot: opening the journal removes files that are unfinished.
         let recovery = Recovery::open(Arc::clone(&directory), last)?;
@@ -94,71 +95,6 @@ impl Folder {
         &self.path
     }
 
-    /// Returns the last unit of the copy.
-    pub(super) fn last(&self) -> Lsn {
-        self.last
-    }
-
-    /// Returns the bytes of units that were written since the copy was begun or gone on with.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Adds units of the snapshot.
-    pub(super) fn push(&mut self, units: &[u8]) -> Result<(), BackupError> {
-        let count = count(units)?;
-        self.bytes += units.len() as u64;
-        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
-        snapshot.push(units.to_vec(), count);
-        while snapshot.backlog() > SNAPSHOT_PAUSE_BYTES && snapshot.outcome().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        match snapshot.outcome() {
-            Some(Err(error)) => Err(self.failed(error.to_string())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Declares the snapshot complete: it holds the data as of `lsn`.
-    pub(super) fn end_snapshot(&mut self, lsn: Lsn) -> Result<(), BackupError> {
-        let Some(mut snapshot) = self.snapshot.take() else { return Ok(()) };
-        snapshot.finish(lsn, self.time_ms);
-        loop {
-            match snapshot.outcome() {
-                Some(Ok(_)) => return Ok(()),
-                Some(Err(error)) => return Err(self.failed(error.to_string())),
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    /// Adds blocks to the journal. They must follow its last unit.
-    pub(super) fn append(&mut self, blocks: &[Block]) -> Result<(), BackupError> {
-        blocks.iter().try_for_each(|block| self.append_units(block.first, block.time_ms, &block.units))
-    }
-
-    /// Adds units that were made at one time.
-    pub(super) fn append_units(&mut self, first: Lsn, time_ms: i64, units: &[u8]) -> Result<(), BackupError> {
-        if first != self.last.next() {
-            return Err(self.failed(format!("change {first} came after {}", self.last)));
-        }
-        let count = count(units)?;
-        let mut bytes = self.log.buffer();
-        bytes.resize(HEAD_BYTES, 0);
-        bytes.extend_from_slice(units);
-        self.log.commit(Tail { bytes, first_lsn: first, units: count, time_ms }, Commit::InPlace);
-        self.last = self.last.plus(u64::from(count));
-        self.bytes += units.len() as u64;
-        if self.log.backlog_bytes() > SNAPSHOT_PAUSE_BYTES {
-            self.sync()?;
-        }
-        match self.log.state() {
-            State::Good => Ok(()),
-            State::Full => Err(self.failed("the disk is full: make space, or keep fewer copies (--keep)".to_owned())),
-            State::Poisoned => Err(self.failed(self.log.failure().map(ToString::to_string).unwrap_or_default())),
-        }
-    }
-
     /// Makes everything durable.
     pub(super) fn sync(&self) -> Result<(), BackupError> {
         self.log.drain().map_err(|error| self.failed(error.to_string()))
@@ -178,6 +114,63 @@ impl Folder {
 fn count(units: &[u8]) -> Result<u32, BackupError> {
     // A reply has far fewer bytes.
     Ok(u32::try_from(count_units(units)?).unwrap_or(u32::MAX))
+}
+
+impl Sink for Folder {
+    fn last(&self) -> Lsn {
+        self.last
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn push(&mut self, units: &[u8]) -> Result<(), BackupError> {
+        let count = count(units)?;
+        self.bytes += units.len() as u64;
+        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
+        snapshot.push(units.to_vec(), count);
+        while snapshot.backlog() > SNAPSHOT_PAUSE_BYTES && snapshot.outcome().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match snapshot.outcome() {
+            Some(Err(error)) => Err(self.failed(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_snapshot(&mut self, lsn: Lsn) -> Result<(), BackupError> {
+        let Some(mut snapshot) = self.snapshot.take() else { return Ok(()) };
+        snapshot.finish(lsn, self.time_ms);
+        loop {
+            match snapshot.outcome() {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(error)) => return Err(self.failed(error.to_string())),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn append(&mut self, first: Lsn, time_ms: i64, units: &[u8]) -> Result<(), BackupError> {
+        if first != self.last.next() {
+            return Err(self.failed(format!("change {first} came after {}", self.last)));
+        }
+        let count = count(units)?;
+        let mut bytes = self.log.buffer();
+        bytes.resize(HEAD_BYTES, 0);
+        bytes.extend_from_slice(units);
+        self.log.commit(Tail { bytes, first_lsn: first, units: count, time_ms }, Commit::InPlace);
+        self.last = self.last.plus(u64::from(count));
+        self.bytes += units.len() as u64;
+        if self.log.backlog_bytes() > SNAPSHOT_PAUSE_BYTES {
+            self.sync()?;
+        }
+        match self.log.state() {
+            State::Good => Ok(()),
+            State::Full => Err(self.failed("the disk is full: make space, or keep fewer copies (--keep)".to_owned())),
+            State::Poisoned => Err(self.failed(self.log.failure().map(ToString::to_string).unwrap_or_default())),
+        }
+    }
 }
 
 /// Starts the threads of a journal that was opened in the folder of a copy.

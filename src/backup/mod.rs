@@ -2,13 +2,16 @@
 //!
 //! A copy is a data folder as a server has it: a snapshot, and a journal behind it. So `tidegate check` judges a copy,
 //! and a server can be started on it. It is made from the [feed](crate::feed), which costs the server no more than
-//! reading its files; while the copy is followed, its journal grows with the server's.
+//! reading its files; while the copy is followed, its journal grows with the server's. Or a copy is one file, for a
+//! pipe, from which [`restore()`] makes such a folder.
 
 mod copies;
+mod copying;
 mod error;
 mod folder;
 mod restore;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,15 +19,12 @@ use std::time::{Duration, Instant};
 pub use self::error::BackupError;
 pub use self::restore::{Restored, Until, restore};
 
-use self::copies::{Copies, age_of};
+use self::copies::{Copies, DRAFT_DATA, age_of};
+use self::copying::{BLOCK, OneFile, Sink};
 use self::folder::Folder;
 use crate::base::clock::Clock;
-use crate::base::limits::IMPORT_PROGRESS_EVERY;
 use crate::client::{Address, TIDEGATE_AUTH};
 use crate::feed::{Feed, FeedError};
-
-/// How long a follower waits for a change before it looks at the time.
-const BLOCK: Duration = Duration::from_secs(1);
 
 /// How long a follower waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -54,9 +54,22 @@ pub fn backup(
     if plan.follow {
         return backup.follow();
     }
-    let mut feed = Feed::open(from, TIDEGATE_AUTH).map_err(FeedError::from)?;
-    backup.copy(&mut feed)?;
+    backup.copy(&mut open(from)?)?;
     backup.forget()
+}
+
+/// Copies the data of the server at `from` into one file, or a pipe. `print` receives reports.
+pub fn backup_to_file(from: Address<'_>, out: File, print: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+    let begun = Instant::now();
+    let file = copying::copy(&mut open(from)?, |snapshot| OneFile::begin(out, snapshot), print)?;
+    let report = copying::report(&file, begun);
+    file.end()?;
+    print(&report);
+    Ok(())
+}
+
+fn open(from: Address<'_>) -> Result<Feed, BackupError> {
+    Ok(Feed::open(from, TIDEGATE_AUTH).map_err(FeedError::from)?)
 }
 
 struct Backup<'a> {
@@ -73,8 +86,7 @@ impl Backup<'_> {
     /// Follows the server, also across its restarts, until it is stopped or can't go on.
     fn follow(&mut self) -> Result<(), BackupError> {
         while !self.is_stopped() {
-            let feed = Feed::open(self.from, TIDEGATE_AUTH).map_err(|error| BackupError::Feed(error.into()));
-            match feed.and_then(|mut feed| self.follow_on(&mut feed)) {
+            match open(self.from).and_then(|mut feed| self.follow_on(&mut feed)) {
                 Ok(()) => {}
                 Err(BackupError::Feed(error @ (FeedError::Gone { .. } | FeedError::Ahead { .. }))) => {
                     (self.print)(&format!("{error}; another copy begins"));
@@ -109,7 +121,7 @@ impl Backup<'_> {
         (self.print)(&format!("following from Lsn {} on: {}", folder.last(), folder.path().display()));
         self.forget()?;
         while !self.is_stopped() && age_of(folder.path()) < self.plan.every {
-            folder.append(&feed.read(folder.last(), BLOCK)?)?;
+            copying::read_on(feed, &mut folder, BLOCK)?;
             folder.sync()?;
         }
         folder.close()?;
@@ -135,35 +147,12 @@ impl Backup<'_> {
     fn copy_into(&mut self, draft: &Path, feed: &mut Feed) -> Result<PathBuf, BackupError> {
         let begun = Instant::now();
         let history = feed.state()?.history;
-        let snapshot = feed.snapshot()?;
-        let mut folder = Folder::create(draft, snapshot.as_ref())?;
-        if let Some(snapshot) = snapshot {
-            let mut printed = Instant::now();
-            while let Some(part) = feed.part()? {
-                folder.push(&part.units)?;
-                // The server cuts its journal when it makes a snapshot, so what follows is fetched at the same time.
-                folder.append(&feed.read(folder.last(), Duration::ZERO)?)?;
-                if printed.elapsed() > IMPORT_PROGRESS_EVERY {
-                    printed = Instant::now();
-                    let percent = 100.0 * part.read as f64 / snapshot.bytes.max(1) as f64;
-                    (self.print)(&format!("{percent:.0}% of the snapshot, {:.0} MB", part.read as f64 / 1e6));
-                }
-            }
-            folder.end_snapshot(snapshot.lsn)?;
-        }
-        let until = feed.state()?.last;
-        while folder.last() < until {
-            folder.append(&feed.read(folder.last(), BLOCK)?)?;
-        }
-        let (last, bytes) = (folder.last(), folder.bytes());
+        let data = draft.join(DRAFT_DATA);
+        let folder = copying::copy(feed, |snapshot| Folder::create(&data, snapshot), self.print)?;
+        let report = copying::report(&folder, begun);
         folder.close()?;
         let path = self.copies.complete(draft, &history)?;
-        (self.print)(&format!(
-            "copied up to Lsn {last}, {:.1} MB in {:.1} s: {}",
-            bytes as f64 / 1e6,
-            begun.elapsed().as_secs_f64(),
-            path.display()
-        ));
+        (self.print)(&format!("{report}: {}", path.display()));
         Ok(path)
     }
 

@@ -7,12 +7,14 @@
 //! these to segments (`segment` has the bytes, `segments` the files). After a restart, [`scan`] reads them back;
 //! [`follow`] reads them meanwhile. A
 //! [`snapshot`] takes the place of the journal before it; [`restore`] reads the newest one and the journal behind it.
-//! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are
-//! reached through [`disk`], so that `sim` can stand in for it.
+//! [`replacement`] writes other files with the same care; [`copy_file`] is a copy of everything in one file.
+//! docs/log-format.md specifies the formats. All other files are reached through [`disk`], so that `sim` can stand in
+//! for it.
 
 mod appender;
 pub mod block;
 pub(crate) mod checksum;
+pub mod copy_file;
 pub mod directory;
 pub mod disk;
 pub mod error;

@@ -1,9 +1,10 @@
 //! `tidegate backup` and `tidegate restore`: what a copy has, which moments of it can be restored, and what survives
 //! when either side is killed.
 
+mod one_file;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -46,17 +47,20 @@ impl Bench {
     }
 
     fn backup(&self, flags: &[&str]) -> Command {
+        self.backup_into(&self.path("copies"), flags)
+    }
+
+    fn backup_into(&self, place: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         // Its path is the same after a restart.
         let from = format!("unix://{}", self.path("server/socket").display());
-        command.arg("backup").arg(self.path("copies")).args(["--from", &from]).args(flags);
+        command.arg("backup").arg(place).args(["--from", &from]).args(flags);
         command
     }
 
     /// Restores into a folder of this name.
     fn restore(&self, name: &str, flags: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        run(command.arg("restore").arg(self.path("copies")).arg("--into").arg(self.path(name)).args(flags))
+        run(restore_from(&self.path("copies"), &self.path(name)).args(flags))
     }
 
     fn copies(&self) -> Vec<String> {
@@ -66,6 +70,12 @@ impl Bench {
         names.sort_unstable();
         names
     }
+}
+
+fn restore_from(from: &Path, into: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("restore").arg(from).arg("--into").arg(into);
+    command
 }
 
 fn serve(dir: &Path) -> Server {
@@ -123,10 +133,9 @@ impl Drop for Helper {
     }
 }
 
-#[test]
-fn a_copy_has_everything_and_can_be_checked_and_started() {
-    let bench = Bench::new();
-    let mut raw = bench.server().raw();
+/// Makes data of all kinds.
+fn furnish(server: &Server) {
+    let mut raw = server.raw();
     fill(&mut raw, &every_type());
     for words in [
         &["LOCK.ACQUIRE", "lock", "owner", "PX", "3000000"][..],
@@ -141,6 +150,22 @@ fn a_copy_has_everything_and_can_be_checked_and_started() {
         let reply = raw.command(words);
         assert!(!matches!(reply, Value::Error(_)), "{words:?}: {reply:?}");
     }
+}
+
+/// Whether a server has the same data as another one, and still holds the lock that [`furnish`] has taken.
+fn assert_equal(restored: &Server, original: &Server) {
+    assert_eq!(digest(restored), digest(original));
+    let mut raw = restored.raw();
+    assert_eq!(integer(&mut raw, &["FCALL", "f", "0"]), 7);
+    let held = format!("{:?}", raw.command(&["LOCK.ACQUIRE", "lock", "other", "PX", "1000"]));
+    assert!(held.contains("held"), "{held}");
+}
+
+#[test]
+fn a_copy_has_everything_and_can_be_checked_and_started() {
+    let bench = Bench::new();
+    furnish(bench.server());
+    let mut raw = bench.server().raw();
     // Once with the journal alone, and once behind a snapshot.
     for has_snapshot in [false, true] {
         if has_snapshot {
@@ -156,111 +181,43 @@ fn a_copy_has_everything_and_can_be_checked_and_started() {
         let into = format!("restored {has_snapshot}");
         ok(&bench.restore(&into, &[]));
         for dir in [copy, bench.path(&into)] {
-            let restored = serve(&dir);
-            assert_eq!(digest(&restored), digest(bench.server()), "{}", dir.display());
-            let mut raw = restored.raw();
-            assert_eq!(integer(&mut raw, &["FCALL", "f", "0"]), 7);
-            let held = format!("{:?}", raw.command(&["LOCK.ACQUIRE", "lock", "other", "PX", "1000"]));
-            assert!(held.contains("held"), "{held}");
+            assert_equal(&serve(&dir), bench.server());
         }
     }
 }
 
-/// A transfer moves units from one account to the other, so the sum is the same at any moment.
 #[test]
-fn any_moment_can_be_restored_and_is_consistent() {
+fn a_moment_is_a_change_or_a_time() {
     let bench = Bench::new();
-    bench.server().raw().command(&["MSET", "{a}1", "1000", "{a}2", "0"]);
-    let copying = Helper(bench.backup(&["--follow"]).stdout(Stdio::null()).spawn().expect("it starts"));
-    let mut sums = Vec::new();
-    for round in 0..300_i64 {
-        let mut raw = bench.server().raw();
-        raw.command(&[
-            "EVAL",
-            "redis.call('DECRBY', KEYS[1], 3) redis.call('INCRBY', KEYS[2], 3)",
-            "2",
-            "{a}1",
-            "{a}2",
-        ]);
-        sums.push((last_lsn(bench.server()), 3 * (round + 1)));
-        if round % 100 == 50 {
-            raw.command(&["SAVE"]);
-        }
-    }
-    let last = last_lsn(bench.server());
-    until(|| bench.restore("at the end", &["--until", &last.to_string()]).is_good, "the copy has everything");
-    drop(copying);
-    for (nth, (lsn, moved)) in sums.iter().step_by(29).enumerate() {
-        let into = format!("moment {nth}");
-        let said = bench.restore(&into, &["--until", &lsn.to_string()]);
-        assert!(ok(&said).contains(&format!("Lsn {lsn},")), "{}", said.text);
-        let restored = serve(&bench.path(&into));
-        let mut raw = restored.raw();
-        assert_eq!((integer(&mut raw, &["GET", "{a}1"]), integer(&mut raw, &["GET", "{a}2"])), (1000 - moved, *moved));
-    }
+    bench.server().raw().command(&["SET", "value", "earlier"]);
     // Between two changes that are seconds apart.
     let mut raw = bench.server().raw();
     std::thread::sleep(Duration::from_secs(2));
     let now = integer(&mut raw, &["EVAL", "return redis.call('TIME')[1]", "0"]);
     let between = tidegate::base::calendar::utc(1_000 * now);
     std::thread::sleep(Duration::from_secs(2));
-    raw.command(&["SET", "{a}1", "later"]);
+    raw.command(&["SET", "value", "later"]);
     ok(&run(&mut bench.backup(&[])));
-    ok(&bench.restore("later", &[]));
-    assert_eq!(serve(&bench.path("later")).raw().command(&["GET", "{a}1"]), Value::bulk("later"));
-    ok(&bench.restore("between", &["--until", &between]));
-    assert_eq!(integer(&mut serve(&bench.path("between")).raw(), &["GET", "{a}2"]), 900);
+    let last = last_lsn(bench.server());
+    for (name, moment, value) in [
+        ("later", last.to_string(), "later"),
+        ("between", between, "earlier"),
+        ("one before", (last - 1).to_string(), "earlier"),
+    ] {
+        ok(&bench.restore(name, &["--until", &moment]));
+        assert_eq!(serve(&bench.path(name)).raw().command(&["GET", "value"]), Value::bulk(value), "{name}");
+    }
     let said = bench.restore("before", &["--until", "2020-01-01T00:00:00Z"]);
     assert!(!said.is_good && said.text.contains("no copy up to that moment"), "{}", said.text);
     assert!(!bench.path("before").join("tidegate-data").exists());
-    let last = last_lsn(bench.server());
     let said = bench.restore("before", &["--until", &(last + 1).to_string()]);
     let expected = format!("the copies end with the change {last}");
     assert!(!said.is_good && said.text.contains(&expected), "{}", said.text);
     assert!(std::fs::read_dir(bench.path("before")).is_ok_and(|left| left.count() == 0), "nothing is left behind");
-    let said = bench.restore("moment 0", &[]);
+    let said = bench.restore("later", &[]);
     assert!(!said.is_good && said.text.contains("restore into a new folder"), "{}", said.text);
     let said = bench.restore("never", &["--until", "yesterday"]);
     assert!(!said.is_good && said.text.contains("2026-11-30T08:00:00Z"), "{}", said.text);
-}
-
-#[test]
-fn kills_of_either_side_lose_nothing_that_was_acknowledged() {
-    let mut bench = Bench::new();
-    for round in 0..8 {
-        let copying = bench.backup(&["--follow"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let copying = Helper(copying.expect("it starts"));
-        let is_over = AtomicBool::new(false);
-        let acknowledged = std::thread::scope(|scope| {
-            let (server, is_over) = (bench.server(), &is_over);
-            let writer = scope.spawn(move || {
-                let (mut raw, mut last) = (server.raw(), 0);
-                while !is_over.load(Ordering::Relaxed) {
-                    last = integer(&mut raw, &["INCR", "counter"]);
-                }
-                last
-            });
-            std::thread::sleep(Duration::from_millis(50 + 37 * round));
-            if round % 3 == 1 {
-                server.raw().command(&["SAVE"]);
-            }
-            is_over.store(true, Ordering::Relaxed);
-            writer.join().expect("the server answers")
-        });
-        if round % 2 == 0 {
-            drop(copying);
-            bench.start();
-            continue;
-        }
-        // The server is killed while it is followed, and what was followed is enough.
-        bench.start();
-        let (name, last) = (format!("round {round}"), last_lsn(bench.server()).to_string());
-        until(|| bench.restore(&name, &["--until", &last]).is_good, "the copy has everything");
-        drop(copying);
-        let restored = serve(&bench.path(&name));
-        assert_eq!(integer(&mut restored.raw(), &["GET", "counter"]), acknowledged);
-        assert_eq!(digest(&restored), digest(bench.server()));
-    }
 }
 
 /// Each copy has changes by numbers that the server uses for others.
