@@ -1,6 +1,9 @@
 //! `tidegate backup` and `tidegate restore`: what a copy has, which moments of it can be restored, and what survives
 //! when either side is killed.
 
+mod full;
+mod kills;
+mod moments;
 mod one_file;
 
 use std::path::{Path, PathBuf};
