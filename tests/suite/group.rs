@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Program, Raw, launch_command};
+use crate::harness::{Environment, Program, Raw, launch_command};
 use crate::metrics::{self, Metrics};
 use crate::slow_disk::environment;
 
@@ -35,17 +35,36 @@ pub(crate) struct Group {
     flags: Vec<&'static str>,
     /// Their disks are slow, and hang on request.
     has_slow_disks: bool,
+    /// What else is in their environment.
+    environment: Environment,
 }
 
 /// Each group of a process has hosts of its own.
 static GROUPS: AtomicU32 = AtomicU32::new(0);
 
 impl Group {
-    fn new() -> Group {
+    pub(crate) fn new() -> Group {
         Group::with(&[], false)
     }
 
     pub(crate) fn with(flags: &[&'static str], has_slow_disks: bool) -> Group {
+        let mut group = Group::unstarted(flags, has_slow_disks);
+        (1..=3).for_each(|number| group.start(number));
+        group
+    }
+
+    /// Two of three nodes, whose data was made by nodes on these hosts: `furnish` writes the data folder of each.
+    pub(crate) fn on(hosts: &[String], environment: Environment, furnish: impl Fn(usize, &Path)) -> Group {
+        let mut group = Group::unstarted(&[], false);
+        (group.hosts, group.environment) = (hosts.to_vec(), environment);
+        for number in [1, 2] {
+            furnish(number, &group.dir(number).join("tidegate-data"));
+            group.start(number);
+        }
+        group
+    }
+
+    fn unstarted(flags: &[&'static str], has_slow_disks: bool) -> Group {
         let [.., high, low] = std::process::id().to_be_bytes();
         let group = GROUPS.fetch_add(1, Ordering::Relaxed);
         let hosts = (1..=NODES_MAX).map(|number| format!("127.{high}.{low}.{}", 8 * group + number)).collect();
@@ -54,12 +73,10 @@ impl Group {
         write(&secret, "only the nodes of this test know these words").expect("a secret");
         set_permissions(&secret, Permissions::from_mode(0o600)).expect("it is ours");
         let nodes = (1..=NODES_MAX).map(|_| None).collect();
-        let mut group = Group { folder, hosts, nodes, flags: flags.to_vec(), has_slow_disks };
-        (1..=3).for_each(|number| group.start(number));
-        group
+        Group { folder, hosts, nodes, flags: flags.to_vec(), has_slow_disks, environment: Environment::new() }
     }
 
-    fn dir(&self, number: usize) -> PathBuf {
+    pub(crate) fn dir(&self, number: usize) -> PathBuf {
         self.folder.path().join(number.to_string())
     }
 
@@ -85,6 +102,7 @@ impl Group {
             .args(["--metrics-bind", &self.hosts[number - 1], "--metrics-port", &METRICS_PORT.to_string()])
             .args(&self.flags)
             .envs(if self.has_slow_disks { environment(&self.switch(number)) } else { Vec::new() })
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .arg("--dir")
             .arg(&dir)
             .stdout(log.try_clone().expect("a second handle"))

@@ -33,6 +33,7 @@ mod events;
 mod eviction;
 mod feed;
 mod floors;
+mod formats;
 mod group;
 mod handover;
 mod harness;

@@ -90,7 +90,7 @@ fn expectation(line: &str, resp3: bool) -> Option<Expectation<'_>> {
 }
 
 /// Whether `text` matches the wanted text, where `...` matches anything.
-fn matches(wanted: &str, text: &str) -> bool {
+pub(crate) fn matches(wanted: &str, text: &str) -> bool {
     let Some((first, others)) = wanted.split_once("...") else { return wanted == text };
     let (middle, last) = others.rsplit_once("...").unwrap_or(("", others));
     let Some(mut rest) = text.strip_prefix(first) else { return false };
