@@ -1,5 +1,6 @@
 //! A copy of all data as one file: written from front to back in one go, so that it can go through a pipe, and read in
-//! the same way.
+//! the same way. It is no archive of a data folder, because an archive states the length of a file before its bytes,
+//! and the server's reader learns that at the end.
 //!
 //! It holds what a server's feed gives: a snapshot in parts, and blocks of the journal, each in a frame. The checksum
 //! of a frame begins with that of the frame before it, so no frame can be missing, repeated or moved. The last frame

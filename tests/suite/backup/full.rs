@@ -13,7 +13,7 @@ use crate::oracle::{SMALL_DISK, SmallDisk};
 use crate::power_loss::PowerLoss;
 
 /// Restores that lose power at their end.
-const POWER_LOSSES: u64 = 8;
+const POWER_LOSSES: u64 = 12;
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -116,7 +116,7 @@ fn a_restore_survives_a_loss_of_power_once_it_has_said_so() {
         let mut machine = PowerLoss::new(&folder, seed + round);
         let into = folder.join("new/into");
         let from = bench.path(if round % 2 == 0 { "copies" } else { "file" });
-        let is_killed = round % 4 >= 2;
+        let is_killed = round % 3 == 2;
         let mut command = restore_from(&from, &into);
         let environment = machine.environment();
         let mut child = command
