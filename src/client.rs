@@ -80,6 +80,14 @@ impl ClientError {
     }
 }
 
+impl ClientError {
+    /// Whether another node of the server's group leads by now, or soon.
+    pub(crate) fn is_of_change_of_leader(&self) -> bool {
+        let codes = ["READONLY You can't write", "TRYAGAIN ", "CLUSTERDOWN "];
+        matches!(self, ClientError::Refused(_, text) if codes.iter().any(|code| text.starts_with(code)))
+    }
+}
+
 /// The byte stream beneath a connection.
 pub(crate) trait Stream: Read + Write {
     /// Sets the time limit of a single read or write. A read or write that exceeds it fails with

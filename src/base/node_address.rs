@@ -28,6 +28,14 @@ impl NodeAddress {
         !text.is_empty() && text.len() <= usize::from(u8::MAX) && text.bytes().all(is_sound)
     }
 
+    /// Whether a text is a host and a port, written `host:port`. An IPv6 address stands in brackets.
+    pub fn is_host_and_port(text: &str) -> bool {
+        let Some((host, port)) = text.rsplit_once(':') else { return false };
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = bare.map_or_else(|| !host.contains(':') && NodeAddress::is_host(host), NodeAddress::is_host);
+        is_host && port.parse::<u16>().is_ok_and(|port| port != 0)
+    }
+
     /// Returns where clients reach the node: a host and a port.
     pub fn for_clients(&self) -> String {
         self.place(self.port)

@@ -131,3 +131,6 @@ pub const MEMBER_EFFECT_BYTES: usize = 16;
 
 /// Bytes of an effect on a pending entry in addition to the names of group and consumer.
 pub const PENDING_EFFECT_BYTES: usize = 64;
+
+/// Bytes of the address and of the history that HANDOVER RECEIVE takes: errors and each change repeat them.
+pub const HANDOVER_NAME_MAX_BYTES: usize = 256;

@@ -47,6 +47,42 @@ pub enum ImportError {
         /// The other server.
         from: String,
     },
+    /// The new server would lose data: the old one has given its own away, but not to the new one.
+    #[error(
+        "the data of the old server was given to {to}, and the new server does not have it: name that one, or send \
+         HANDOVER END to the old server to begin again"
+    )]
+    Elsewhere {
+        /// The address of the server that has the data.
+        to: String,
+    },
+    /// The new server has fewer databases.
+    #[error("the new server has too few databases: start it with `databases {wanted}`")]
+    FewerDatabases {
+        /// How many the old server has.
+        wanted: u64,
+    },
+    /// A change is too long for the new server.
+    #[error(
+        "change {lsn} has {bytes} bytes, and the new server takes {max_bytes} at once: raise its proto-max-bulk-len"
+    )]
+    LongChange {
+        /// The change, or one that was written together with it.
+        lsn: Lsn,
+        /// Its bytes.
+        bytes: usize,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// There is no address for clients.
+    #[error("say where clients reach the new server: --cut-over=HOST:PORT")]
+    NoAddress,
+    /// The operator has called the move off.
+    #[error("the move was called off: the old server takes clients again")]
+    CalledOff,
+    /// A Tidegate sends no commands.
+    #[error("--skip-unknown has no meaning here: from a Tidegate changes are imported, not commands")]
+    NothingUnknown,
     /// The operator has stopped a move before the new server had all data.
     #[error("stopped in the middle of the snapshot: the next call begins with it again")]
     Stopped,
@@ -189,7 +225,9 @@ impl ImportError {
     /// Whether the server that has failed may answer soon.
     pub(super) fn may_pass(&self) -> bool {
         match self {
-            ImportError::Client(error) | ImportError::Feed(FeedError::Client(error)) => error.may_pass(),
+            ImportError::Client(error) | ImportError::Feed(FeedError::Client(error)) => {
+                error.may_pass() || error.is_of_change_of_leader()
+            }
             _ => false,
         }
     }

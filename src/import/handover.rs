@@ -6,9 +6,9 @@
 //! new    HANDOVER RECEIVE, LOAD ...     LOADED, APPLY ...                      APPLY        END
 //! ```
 //!
-//! The new server keeps how far it is as part of its data, so a move that was interrupted goes on with exactly the next
-//! change. GIVE is the last change of the old server: once it was applied, nothing can be missing or come later.
-//! Between GIVE and END, for some milliseconds, neither server takes changes of clients.
+//! The new server keeps how far it is as part of its data, so a move that was interrupted goes on (RESUME) with exactly
+//! the next change. GIVE is the last change of the old server: once it was applied, nothing can be missing or come
+//! later. Between GIVE and END, for some milliseconds, neither server takes changes of clients.
 
 use std::fmt;
 use std::fs::File;
@@ -22,10 +22,16 @@ use super::error::ImportError;
 use super::report::{Options, Progress};
 use crate::base::limits::{IMPORT_PROGRESS_EVERY, IMPORT_TIMEOUT};
 use crate::base::lsn::Lsn;
+use crate::base::node_address::NodeAddress;
 use crate::client::{Address, ClientError, Connection, REDIS_AUTH, TIDEGATE_AUTH};
 use crate::feed::{Block, Feed, FeedError};
-use crate::import::limits::{HANDOVER_NEAR_BYTES, IMPORT_POLL, IMPORT_RETRY};
+use crate::import::limits::{
+    HANDOVER_NEAR_BYTES, HANDOVER_PIECE_BYTES, HANDOVER_REFILLS_MAX, IMPORT_POLL, IMPORT_RETRY,
+};
 use crate::persist::tail::count_units;
+
+/// The port of an address that names none.
+const REDIS_PORT: u16 = 6_379;
 
 /// How a move has ended.
 #[derive(Clone, Copy, Debug)]
@@ -74,80 +80,127 @@ pub(super) fn follow(
     stop: &AtomicBool,
     print: &mut dyn FnMut(&str),
 ) -> Result<Moved, ImportError> {
-    let mut handover =
-        Handover { options, stop, progress: Progress::new(print, None), given: None, begins_anew: false };
-    let mut has_failed = false;
-    loop {
-        let outcome = handover.go_on(from, into, &mut has_failed);
-        match outcome {
-            Ok(moved) => return Ok(moved),
-            Err(ImportError::Feed(error @ (FeedError::Gone { .. } | FeedError::Ahead { .. }))) => {
-                handover.progress.say(&format!("{error}: beginning again"));
-                handover.begins_anew = true;
-            }
-            Err(error) if error.may_pass() && !stop.load(Ordering::Relaxed) => {
-                if !std::mem::replace(&mut has_failed, true) {
-                    handover.progress.say(&format!("{error}; trying again"));
-                }
-                std::thread::sleep(IMPORT_RETRY);
-            }
-            Err(error) => return Err(error),
-        }
+    if options.skip_unknown {
+        return Err(ImportError::NothingUnknown);
     }
+    let reached_at = options.cut_over.map(|named| reached_at(named, into.url)).transpose()?;
+    let (replaces, progress) = (options.replace, Progress::new(print, None));
+    let mut handover =
+        Handover { from, into, replaces, reached_at, stop, progress, given_at: None, has_failed: false, refills: 0 };
+    let outcome = handover.run();
+    if outcome.is_err() && handover.given_at.is_some() {
+        let hint = "the old server refuses clients by now: run the same command again to end the move. Or call it off: \
+                    send HANDOVER END to the old server, and no client to the new one";
+        handover.progress.say(hint);
+    }
+    outcome
+}
+
+/// Returns where clients reach the new server, for those who still ask the old one.
+fn reached_at(named: &str, into: &str) -> Result<String, ImportError> {
+    let of_url = || {
+        let url = url::Url::parse(into).ok()?;
+        Some(format!("{}:{}", url.host()?, url.port().unwrap_or(REDIS_PORT)))
+    };
+    let address = if named.is_empty() { of_url() } else { Some(named.to_owned()) };
+    address.filter(|address| NodeAddress::is_host_and_port(address)).ok_or(ImportError::NoAddress)
 }
 
 struct Handover<'h> {
-    options: Options<'h>,
+    from: Address<'h>,
+    into: Address<'h>,
+    /// Data of the new server's own may be deleted.
+    replaces: bool,
+    /// The cut-over is wanted, and this is where clients then reach the new server.
+    reached_at: Option<String>,
     stop: &'h AtomicBool,
     progress: Progress<'h>,
-    /// When the old server has given its data away, and with which change.
-    given: Option<(Instant, Lsn)>,
-    /// The old server no longer has the changes that come next, so the new one is filled again.
-    begins_anew: bool,
+    /// When this move has made the old server give its data away.
+    given_at: Option<Instant>,
+    /// The last attempt to go on has failed, and that was said.
+    has_failed: bool,
+    /// How often in a row the new server was filled again: the old one no longer had the changes that come next.
+    refills: u32,
 }
 
 impl Handover<'_> {
+    /// Goes on across restarts of both servers.
+    fn run(&mut self) -> Result<Moved, ImportError> {
+        loop {
+            match self.go_on() {
+                Err(ImportError::Feed(error @ (FeedError::Gone { .. } | FeedError::Ahead { .. })))
+                    if self.refills < HANDOVER_REFILLS_MAX =>
+                {
+                    self.refills += 1;
+                    self.progress.say(&format!("{error}: beginning again"));
+                    std::thread::sleep(IMPORT_RETRY * (1 << self.refills));
+                }
+                Err(error) if error.may_pass() && !self.is_stopped() => {
+                    if !std::mem::replace(&mut self.has_failed, true) {
+                        self.progress.say(&format!("{error}; trying again"));
+                    }
+                    std::thread::sleep(IMPORT_RETRY);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Goes on where the new server is, until a connection fails or the move ends.
-    fn go_on(&mut self, from: Address<'_>, into: Address<'_>, has_failed: &mut bool) -> Result<Moved, ImportError> {
-        let mut old = Feed::open(from, REDIS_AUTH)?;
-        let mut new = Receiver::open(into)?;
-        let reached_at = self.options.cut_over.filter(|at| !at.is_empty()).unwrap_or(new.place()).to_owned();
+    fn go_on(&mut self) -> Result<Moved, ImportError> {
+        let mut old = Feed::open(self.from, REDIS_AUTH)?;
+        let mut new = Receiver { server: leader_at(self.into, TIDEGATE_AUTH)?, bulk_max_bytes: 0 };
         let history = old.state()?.history;
-        let mut last = match new.state()? {
-            State::Own if given_to(&mut old)?.as_deref() == Some(&reached_at) => {
-                return Ok(Moved::Done { last: old.state()?.last, pause: Duration::ZERO });
-            }
-            State::Receiving { history: known, last, is_complete: true, .. }
-                if known == history && !self.begins_anew =>
-            {
-                last
-            }
-            State::Receiving { from, history: known, .. } if known != history && !self.options.replace => {
-                return Err(ImportError::OtherSource { peer: new.server.peer().to_owned(), from });
-            }
-            State::Own | State::Given | State::Receiving { .. } => self.load(&mut old, &mut new, &history)?,
-        };
-        (*has_failed, self.begins_anew) = (false, false);
+        let (there, here) = (State::of(old.server())?, State::of(&mut new.server)?);
+        if here.is("own") && here.text("history") == history && there.is("given") {
+            return Ok(Moved::Done { last: here.last(), pause: Duration::ZERO });
+        }
+        if here.is("own") && there.is("given") {
+            return Err(ImportError::Elsewhere { to: there.text("to").to_owned() });
+        }
+        if here.is("receiving") && here.text("history") != history && !self.replaces {
+            let from = here.text("from").to_owned();
+            return Err(ImportError::OtherSource { peer: new.server.peer().to_owned(), from });
+        }
+        if here.number("databases") < there.number("databases") {
+            return Err(ImportError::FewerDatabases { wanted: there.number("databases") });
+        }
+        new.bulk_max_bytes = here.number("bulk");
+        let goes_on = here.is("receiving") && here.text("history") == history && here.text("complete") == "yes";
+        let last = if goes_on && self.refills == 0 { new.resume()? } else { self.load(&mut old, &mut new, &history)? };
+        self.has_failed = false;
         self.progress.say(&format!("following from change {last} on"));
+        self.follow_on(&mut old, &mut new, last)
+    }
+
+    fn follow_on(&mut self, old: &mut Feed, new: &mut Receiver, mut last: Lsn) -> Result<Moved, ImportError> {
+        let mut given = None;
         let mut shown = Shown { at: Instant::now(), last };
         loop {
-            if let Some((given_at, given)) = self.given
+            if let Some(given) = given
                 && last >= given
             {
-                new.end()?;
-                return Ok(Moved::Done { last, pause: given_at.elapsed() });
+                return self.end(old, new, last);
             }
-            if self.stop.load(Ordering::Relaxed) && self.given.is_none() {
+            if self.is_stopped() && given.is_none() {
                 return Ok(Moved::Stopped(last));
             }
             let blocks = old.read(last, IMPORT_POLL)?;
             let bytes: usize = blocks.iter().map(|block| block.units.len()).sum();
-            if !blocks.is_empty() {
-                last = new.apply(last, &blocks)?;
+            for (units, behind) in joined(last, &blocks, new.bulk_max_bytes)? {
+                last = new.apply(last, &units)?;
+                debug_assert_eq!(last, behind, "both count units");
             }
-            if self.options.cut_over.is_some() && self.given.is_none() && bytes < HANDOVER_NEAR_BYTES {
-                let at = Instant::now();
-                self.given = Some((at, give(&mut old, &reached_at)?));
+            self.refills = 0;
+            if given.is_none()
+                && bytes < HANDOVER_NEAR_BYTES
+                && let Some(reached_at) = self.reached_at.clone()
+            {
+                given = Some(self.give(&reached_at)?);
                 self.progress.say(&format!("{} refuses changes from now on", old.server().peer()));
             }
             if shown.at.elapsed() >= IMPORT_PROGRESS_EVERY {
@@ -159,10 +212,29 @@ impl Handover<'_> {
         }
     }
 
+    /// Makes the old server, or the leader of its group, refuse changes. Returns its last one.
+    fn give(&mut self, to: &str) -> Result<Lsn, ImportError> {
+        let mut leader = leader_at(self.from, REDIS_AUTH)?;
+        let at = Instant::now();
+        let reply = leader.call(&[b"HANDOVER", b"GIVE", to.as_bytes()])?;
+        self.given_at.get_or_insert(at);
+        Ok(lsn_of(&leader, &reply)?)
+    }
+
+    /// Makes the data the new server's, which has everything that the old one has.
+    fn end(&mut self, old: &mut Feed, new: &mut Receiver, last: Lsn) -> Result<Moved, ImportError> {
+        // The operator may just have called it off. The new server refuses, too, if it has seen that.
+        if !State::of(old.server())?.is("given") {
+            return Err(ImportError::CalledOff);
+        }
+        new.server.call(&[b"HANDOVER", b"END"])?;
+        Ok(Moved::Done { last, pause: self.given_at.map_or(Duration::ZERO, |at| at.elapsed()) })
+    }
+
     /// Fills the new server with a snapshot and the changes behind it that the old one might drop meanwhile. Returns
     /// the last change that it then has.
     fn load(&mut self, old: &mut Feed, new: &mut Receiver, history: &str) -> Result<Lsn, ImportError> {
-        new.receive(history, old.server().peer(), self.options.replace)?;
+        new.receive(history, old.server().peer(), self.replaces)?;
         let snapshot = old.snapshot()?;
         let begun = snapshot.map_or(Lsn::NONE, |snapshot| snapshot.lsn);
         let mut spool = Spool::new(begun)?;
@@ -171,13 +243,13 @@ impl Handover<'_> {
             while let Some(part) = old.part()? {
                 new.load(&part.units)?;
                 // The old server cuts its journal when it makes a snapshot, so what follows is fetched meanwhile.
-                spool.fill(old)?;
+                spool.fill(old, self.stop, new.bulk_max_bytes)?;
                 if printed.elapsed() > IMPORT_PROGRESS_EVERY {
                     printed = Instant::now();
                     let percent = 100.0 * part.read as f64 / snapshot.bytes.max(1) as f64;
                     self.progress.say(&format!("{percent:.0}% of the snapshot, {:.0} MB", part.read as f64 / 1e6));
                 }
-                if self.stop.load(Ordering::Relaxed) {
+                if self.is_stopped() {
                     return Err(ImportError::Stopped);
                 }
             }
@@ -207,22 +279,23 @@ impl Spool {
         Ok(Spool { file: BufWriter::new(file), last: begun, batches: 0 })
     }
 
-    /// Adds all changes that there are.
-    fn fill(&mut self, old: &mut Feed) -> Result<(), ImportError> {
-        loop {
+    /// Adds the changes that there are, as long as there are many.
+    fn fill(&mut self, old: &mut Feed, stop: &AtomicBool, max_bytes: u64) -> Result<(), ImportError> {
+        while !stop.load(Ordering::Relaxed) {
             let blocks = old.read(self.last, Duration::ZERO)?;
-            if blocks.is_empty() {
-                return Ok(());
+            let mut bytes = 0;
+            for (units, last) in joined(self.last, &blocks, max_bytes)? {
+                let len = units.len() as u64;
+                let written = self.file.write_all(&len.to_le_bytes()).and_then(|()| self.file.write_all(&units));
+                written.map_err(ImportError::Spool)?;
+                bytes += units.len();
+                (self.last, self.batches) = (last, self.batches + 1);
             }
-            let (units, last) = joined(self.last, &blocks)?;
-            let len = units.len() as u64;
-            let written = self.file.write_all(&len.to_le_bytes()).and_then(|()| self.file.write_all(&units));
-            written.map_err(ImportError::Spool)?;
-            (self.last, self.batches) = (last, self.batches + 1);
-            if units.len() < HANDOVER_NEAR_BYTES {
-                return Ok(());
+            if bytes < HANDOVER_NEAR_BYTES {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Applies all changes. Returns the last one.
@@ -234,7 +307,7 @@ impl Spool {
         let mut last = begun;
         for _ in 0..batches {
             let units = next_batch(&mut file).map_err(ImportError::Spool)?;
-            last = new.apply_units(last, &units)?;
+            last = new.apply(last, &units)?;
         }
         Ok(last)
     }
@@ -251,42 +324,11 @@ fn next_batch(file: &mut impl Read) -> io::Result<Vec<u8>> {
 /// The new server.
 struct Receiver {
     server: Connection<'static>,
-}
-
-/// Whose the data of a server is.
-enum State {
-    Own,
-    Receiving { from: String, history: String, last: Lsn, is_complete: bool },
-    Given,
+    /// The longest argument that it takes.
+    bulk_max_bytes: u64,
 }
 
 impl Receiver {
-    fn open(into: Address<'_>) -> Result<Receiver, ClientError> {
-        Ok(Receiver { server: Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)? })
-    }
-
-    /// Returns the host and port of the server.
-    fn place(&self) -> &str {
-        let peer = self.server.peer();
-        peer.split_once("://").map_or(peer, |(_, place)| place)
-    }
-
-    fn state(&mut self) -> Result<State, ClientError> {
-        let fields = state_of(&mut self.server)?;
-        let text = |name| fields.text(name);
-        match &*text("state") {
-            "own" => Ok(State::Own),
-            "given" => Ok(State::Given),
-            "receiving" => Ok(State::Receiving {
-                from: text("from"),
-                history: text("history"),
-                last: Lsn::new(fields.number("last")),
-                is_complete: fields.number("complete") == 1,
-            }),
-            _ => Err(self.server.not_the_protocol()),
-        }
-    }
-
     fn receive(&mut self, history: &str, from: &str, replaces: bool) -> Result<(), ImportError> {
         let words: [&[u8]; 5] = [b"HANDOVER", b"RECEIVE", history.as_bytes(), from.as_bytes(), b"REPLACE"];
         match self.server.call(&words[..if replaces { 5 } else { 4 }]) {
@@ -305,44 +347,60 @@ impl Receiver {
         self.server.call(&[b"HANDOVER", b"LOADED", last.to_string().as_bytes()]).map(drop)
     }
 
-    fn apply(&mut self, after: Lsn, blocks: &[Block]) -> Result<Lsn, ImportError> {
-        let (units, _) = joined(after, blocks)?;
-        Ok(self.apply_units(after, &units)?)
-    }
-
-    fn apply_units(&mut self, after: Lsn, units: &[u8]) -> Result<Lsn, ClientError> {
-        let reply = self.server.call(&[b"HANDOVER", b"APPLY", after.to_string().as_bytes(), units])?;
+    fn resume(&mut self) -> Result<Lsn, ClientError> {
+        let reply = self.server.call(&[b"HANDOVER", b"RESUME"])?;
         lsn_of(&self.server, &reply)
     }
 
-    fn end(&mut self) -> Result<(), ClientError> {
-        self.server.call(&[b"HANDOVER", b"END"]).map(drop)
+    fn apply(&mut self, after: Lsn, units: &[u8]) -> Result<Lsn, ClientError> {
+        let reply = self.server.call(&[b"HANDOVER", b"APPLY", after.to_string().as_bytes(), units])?;
+        lsn_of(&self.server, &reply)
     }
 }
 
-/// Joins blocks of changes, which must follow the one with the Lsn `after`. Also returns the last of them.
-fn joined(after: Lsn, blocks: &[Block]) -> Result<(Vec<u8>, Lsn), ImportError> {
-    let (mut units, mut last) = (Vec::with_capacity(blocks.iter().map(|block| block.units.len()).sum()), after);
+/// Joins blocks of changes, which must follow the one with the Lsn `after`, into pieces of at most about a megabyte, or
+/// of one block. Returns each piece with its last change.
+fn joined(after: Lsn, blocks: &[Block], max_bytes: u64) -> Result<Vec<(Vec<u8>, Lsn)>, ImportError> {
+    let mut pieces: Vec<(Vec<u8>, Lsn)> = Vec::new();
+    let mut last = after;
     for block in blocks {
         if block.first != last.next() {
             return Err(ImportError::Gap { after: last, found: block.first });
         }
+        if block.units.len() as u64 > max_bytes {
+            return Err(ImportError::LongChange { lsn: block.first, bytes: block.units.len(), max_bytes });
+        }
         last = last.plus(count_units(&block.units)?);
-        units.extend_from_slice(&block.units);
+        match pieces.last_mut().filter(|(units, _)| units.len() + block.units.len() <= HANDOVER_PIECE_BYTES) {
+            Some((units, behind)) => {
+                units.extend_from_slice(&block.units);
+                *behind = last;
+            }
+            None => pieces.push((block.units.to_vec(), last)),
+        }
     }
-    Ok((units, last))
+    Ok(pieces)
 }
 
-/// Makes the old server refuse changes. Returns its last one.
-fn give(old: &mut Feed, to: &str) -> Result<Lsn, ClientError> {
-    let reply = old.server().call(&[b"HANDOVER", b"GIVE", to.as_bytes()])?;
-    lsn_of(old.server(), &reply)
-}
-
-/// Returns the address of the server that the data was given to, if it was.
-fn given_to(old: &mut Feed) -> Result<Option<String>, ClientError> {
-    let fields = state_of(old.server())?;
-    Ok((fields.text("state") == "given").then(|| fields.text("to")))
+/// Connects to a server or, if it follows in a group, to the leader.
+fn leader_at(address: Address<'_>, auth: &str) -> Result<Connection<'static>, ImportError> {
+    let mut server = Connection::open(address, auth, IMPORT_TIMEOUT)?;
+    let (host, port) = match server.call(&[b"ROLE"]) {
+        Ok(BytesFrame::Array(role)) => match &role[..] {
+            [kind, host, BytesFrame::Integer(port), ..] if kind.as_str() == Some("slave") => {
+                (host.as_str().unwrap_or_default().to_owned(), u16::try_from(*port).unwrap_or(0))
+            }
+            _ => return Ok(server),
+        },
+        // A user without this right can name the leader.
+        Ok(_) | Err(ClientError::Refused(..)) => return Ok(server),
+        Err(error) => return Err(error.into()),
+    };
+    let mut url = url::Url::parse(address.url).map_err(|error| ClientError::Url(error.to_string()))?;
+    if url.set_host(Some(&host)).is_err() || url.set_port(Some(port)).is_err() {
+        return Ok(server);
+    }
+    Ok(Connection::open(Address { url: url.as_str(), tls: address.tls }, auth, IMPORT_TIMEOUT)?)
 }
 
 fn lsn_of(server: &Connection<'_>, reply: &BytesFrame) -> Result<Lsn, ClientError> {
@@ -352,26 +410,52 @@ fn lsn_of(server: &Connection<'_>, reply: &BytesFrame) -> Result<Lsn, ClientErro
     }
 }
 
-/// A reply to HANDOVER STATE.
-struct Fields(Vec<(String, String)>);
+/// A reply to HANDOVER STATE: whose the data of a server is.
+struct State(Vec<(String, String)>);
 
-fn state_of(server: &mut Connection<'_>) -> Result<Fields, ClientError> {
-    let BytesFrame::Array(fields) = server.call(&[b"HANDOVER", b"STATE"])? else {
-        return Err(server.not_the_protocol());
-    };
-    let text = |frame: &BytesFrame| match frame {
-        BytesFrame::Integer(number) => number.to_string(),
-        frame => frame.as_str().unwrap_or_default().to_owned(),
-    };
-    Ok(Fields(fields.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()))
-}
+impl State {
+    fn of(server: &mut Connection<'_>) -> Result<State, ClientError> {
+        let BytesFrame::Array(fields) = server.call(&[b"HANDOVER", b"STATE"])? else {
+            return Err(server.not_the_protocol());
+        };
+        let text = |frame: &BytesFrame| frame.as_str().unwrap_or_default().to_owned();
+        Ok(State(fields.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()))
+    }
 
-impl Fields {
-    fn text(&self, name: &str) -> String {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    fn is(&self, state: &str) -> bool {
+        self.text("state") == state
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
     fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
+    }
+
+    fn last(&self) -> Lsn {
+        Lsn::new(self.number("last"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_an_address() {
+        for (named, into, found) in [
+            ("", "redis://new", Some("new:6379")),
+            ("", "redis://ann:secret@new:7000/", Some("new:7000")),
+            ("", "rediss://[2001:db8::1]:7000", Some("[2001:db8::1]:7000")),
+            ("", "unix:///run/tidegate.sock", None),
+            ("service:6379", "unix:///run/tidegate.sock", Some("service:6379")),
+            ("service", "redis://new", None),
+            ("service:0", "redis://new", None),
+            ("2001:db8::1:7000", "redis://new", None),
+        ] {
+            assert_eq!(reached_at(named, into).ok().as_deref(), found, "{named} {into}");
+        }
     }
 }

@@ -37,6 +37,12 @@ pub const IMPORT_POLL: Duration = Duration::from_millis(100);
 /// milliseconds.
 pub const HANDOVER_NEAR_BYTES: usize = 256 * 1024;
 
+/// Bytes of changes that are applied together; they happen together, too.
+pub const HANDOVER_PIECE_BYTES: usize = 1024 * 1024;
+
+/// How often in a row the new server is filled again. Each time costs it as much disk as there is data.
+pub const HANDOVER_REFILLS_MAX: u32 = 5;
+
 /// How long a follower waits before it reconnects to a primary that is gone.
 pub const IMPORT_RETRY: Duration = Duration::from_secs(1);
 

@@ -9,6 +9,7 @@ use super::group_requests::Waiter;
 use super::journal::Journal;
 use super::limits::{FEED_READERS_MAX, FEED_REST, FEED_SYNC_EVERY};
 use crate::base::lsn::Lsn;
+use crate::base::os::priority::give_way;
 use crate::log::follow::UnitSource;
 use crate::log::group_commit::SyncPolicy;
 use crate::spec::session_key::SessionKey;
@@ -124,7 +125,14 @@ impl Persistence {
         }
         let (readers, question, source) = (std::mem::take(readers), *question, source.clone());
         let wake = Arc::clone(&self.saving.wake);
-        let work = move || readers.answer(&source, question, end);
+        let is_alone = self.saving.platform.has_threads;
+        let work = move || {
+            if is_alone {
+                // A reader of the feed can wait better than a client.
+                give_way();
+            }
+            readers.answer(&source, question, end)
+        };
         let job = self.saving.platform.begin("feed-reader", work, move || wake())?;
         feed.step = Step::Reads(job, None);
         Ok(true)
@@ -167,11 +175,12 @@ impl Persistence {
         }
     }
 
-    /// Begins to make durable what readers wait for, if `appendfsync` leaves that to the system.
+    /// Begins to make durable what readers wait for, if `appendfsync` leaves that to the system, or if clients wait for
+    /// the end of a handover.
     pub(crate) fn sync_for_feeds(&self) {
         if let Some(journal) = &self.journal
             && let Some(log) = journal.local()
-            && log.policy() == SyncPolicy::No
+            && (log.policy() == SyncPolicy::No || self.whose().given_to().is_some())
             && log.durable() < journal.last()
         {
             log.begin_sync();

@@ -239,7 +239,7 @@ impl Persistence {
     /// grants, of which only the leader knows all, and all of them once the node was removed, or while the data may be
     /// older than `max-staleness` allows.
     pub(crate) fn admit_following(&self, config: &Config, may_be_old: bool, group: Group) -> Result<(), Error> {
-        if let Some(refusal) = self.whose().refusal_of_reads().filter(|_| !may_be_old) {
+        if let Some(refusal) = self.whose().refusal_of_reads().filter(|_| !may_be_old || group == Group::Pubsub) {
             return Err(refusal);
         }
         if group == Group::Coordination {

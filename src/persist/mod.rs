@@ -98,7 +98,7 @@ impl Persistence {
     /// Returns whose the data is. While it is loaded, that is as open as the rest.
     #[inline]
     pub(crate) fn whose(&self) -> &Handover {
-        const UNKNOWN: &Handover = &Handover::Own;
+        const UNKNOWN: &Handover = &Handover::Own(None);
         if self.loading.is_some() { UNKNOWN } else { &self.handover }
     }
 

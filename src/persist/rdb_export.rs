@@ -568,7 +568,7 @@ fn is_beside(effect: &Effect<'_>) -> bool {
             | Effect::LibraryPut { .. }
             | Effect::LibraryDelete { .. }
             | Effect::LibraryFlush {}
-    ) || Handover::is_told_by(effect)
+    ) || Handover::gives(effect).is_some()
 }
 
 #[cfg(test)]

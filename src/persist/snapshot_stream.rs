@@ -61,7 +61,7 @@ impl SnapshotStream {
     pub fn follow_unit(&mut self, effects: &[u8], out: &mut EffectWriter) {
         self.keys.follow_unit(EffectReader::new(effects), out);
         for (db, effect) in EffectReader::new(effects) {
-            let is_of_whose = Handover::is_told_by(&effect);
+            let is_of_whose = Handover::gives(&effect).is_some();
             if is_of_whose {
                 self.whose = None;
             }

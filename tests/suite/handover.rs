@@ -110,6 +110,10 @@ fn integer(value: &Value) -> i64 {
     }
 }
 
+fn integer_of(value: &Value) -> i64 {
+    value.bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok()).unwrap_or(0)
+}
+
 fn error(value: Value) -> String {
     match value {
         Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -177,8 +181,14 @@ fn all_data_moves_and_the_old_server_says_where_it_is() {
     }
     // The move is done: the same command says so again, and another one finds data.
     assert!(bench.cut_over().expect("it is done").contains("moved: everything up to change"));
-    let said = bench.run(&["--cut-over=elsewhere:1"]).expect_err("there is data");
-    assert!(said.contains("already holds keys"), "{said}");
+    assert!(bench.run(&["--replace"]).expect("it is done").contains("moved: everything up to change"));
+    // Nor does a third server lose its data by mistake.
+    std::fs::remove_dir_all(bench.dir(NEW)).expect("it is there");
+    bench.start(NEW);
+    bench.raw(NEW).command(&["SET", "own", "data"]);
+    let said = bench.run(&["--replace", "--cut-over=other:1"]).expect_err("it is elsewhere");
+    assert!(said.contains("was given to new.example:6379"), "{said}");
+    assert_eq!(bench.raw(NEW).command(&["GET", "own"]), Value::bulk("data"));
     // The operator takes it back.
     assert_eq!(bench.raw(OLD).command(&["HANDOVER", "END"]), Value::ok());
     assert_eq!(bench.raw(OLD).command(&["GET", "text"]), Value::bulk("hello"));
@@ -344,7 +354,9 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         (&["HANDOVER", "GIVE", "host:0"], "HOST:PORT"),
         (&["HANDOVER", "GIVE", "ho st:1"], "HOST:PORT"),
         (&["HANDOVER", "RECEIVE", "h", "f", "NOW"], "syntax"),
-        (&["HANDOVER", "END", "NOW"], "wrong number"),
+        (&["HANDOVER", "END", "NOW"], "syntax"),
+        (&["HANDOVER", "RESUME"], "does not receive"),
+        (&["HANDOVER", "RECEIVE", &"h".repeat(300), "f"], "too long"),
     ] {
         let said = error(new.command(words));
         assert!(said.contains(says), "{words:?}: {said}");
@@ -359,8 +371,13 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let says = "LOADING This server receives its data from old.example:6379";
     assert_eq!(error(bench.raw(NEW).command(&["GET", "own"])), says);
     assert_eq!(error(bench.raw(NEW).command(&["SET", "a", "1"])), says);
+    assert_eq!(error(bench.raw(NEW).command(&["PUBLISH", "channel", "message"])), says);
     assert!(error(bench.raw(NEW).command(&["HANDOVER", "LOAD", ""])).contains("another connection"));
     assert!(error(new.command(&["HANDOVER", "APPLY", "0", ""])).contains("not complete"));
+    assert!(error(new.command(&["HANDOVER", "RESUME"])).contains("not complete"));
+    // Part of a value: effect 17 begins one.
+    let part = "\u{1}\u{1}\0\0\u{5}\0\0\0\u{11}\0\u{1}\u{2}\0";
+    assert_eq!(new.command(&["HANDOVER", "LOAD", part]), Value::ok());
     assert!(error(new.command(&["HANDOVER", "LOAD", "x"])).contains("not whole"));
     assert!(error(new.command(&["HANDOVER", "LOAD", "\u{7f}\u{1}\0\0\0\0\0\0"])).contains("format 127"));
     assert_eq!(new.command(&["HANDOVER", "LOADED", "7"]), Value::ok());
@@ -368,13 +385,22 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert!(error(new.command(&["HANDOVER", "APPLY", "6", ""])).contains("the last change here is 7"));
     assert!(error(new.command(&["HANDOVER", "GIVE", "a:1"])).contains("not its own"));
     assert_eq!(new.command(&["HANDOVER", "APPLY", "7", ""]), Value::Integer(7));
+    // Effect 126 is of a later version.
+    let unknown = "\u{1}\u{1}\0\0\u{2}\0\0\0\u{7e}\0";
+    assert!(error(new.command(&["HANDOVER", "APPLY", "7", unknown])).contains("does not know"));
+    assert!(error(new.command(&["HANDOVER", "END"])).contains("still changes this data"));
+    // Whoever resumes is the one who goes on.
+    assert_eq!(bench.raw(NEW).command(&["HANDOVER", "RESUME"]), Value::Integer(7));
+    assert!(error(new.command(&["HANDOVER", "APPLY", "7", ""])).contains("another connection"));
+    assert_eq!(new.command(&["HANDOVER", "RESUME"]), Value::Integer(7));
     // DEL of a key that is not there: effect 3 of database 0, by a command.
     let unfit = "\u{1}\u{1}\0\0\u{5}\0\0\0\u{3}\0\u{1}k\0";
     assert!(error(new.command(&["HANDOVER", "APPLY", "7", unfit])).contains("does not fit"));
-    assert!(error(new.command(&["HANDOVER", "APPLY", "7", ""])).contains("not complete"));
+    assert!(error(new.command(&["HANDOVER", "RESUME"])).contains("not complete"));
     bench.start(NEW);
     assert!(bench.state(NEW).contains("old.example:6379"));
-    let said = bench.run(&["--cut-over"]).expect_err("another server was begun with");
+    assert!(bench.run(&["--cut-over"]).expect_err("a path is no address").contains("--cut-over=HOST:PORT"));
+    let said = bench.cut_over().expect_err("another server was begun with");
     assert!(said.contains("receives the data of another server, old.example:6379"), "{said}");
     // Incomplete data is nobody's.
     assert_eq!(bench.raw(NEW).command(&["HANDOVER", "END"]), Value::ok());
@@ -389,15 +415,104 @@ fn calls_that_wait_hear_that_the_data_goes() {
     waiting.send_command(&["BLPOP", "queue", "0"]);
     let mut old = bench.raw(OLD);
     until(|| format!("{:?}", old.command(&["INFO", "clients"])).contains("blocked_clients:1"), "it waits");
+    let mut subscriber = bench.raw(OLD);
+    subscriber.command(&["SUBSCRIBE", "channel"]);
     let last = integer(&old.command(&["HANDOVER", "GIVE", "new.example:6379"]));
     assert!(last > 0);
     assert!(error(waiting.reply().value).starts_with("UNBLOCKED force unblock"));
     assert_eq!(waiting.read_to_end(), b"");
+    assert_eq!(subscriber.read_to_end(), b"");
+    assert!(error(bench.raw(OLD).command(&["PUBLISH", "channel", "message"])).starts_with("MASTERDOWN This data"));
     // Giving again changes only the address.
     assert!(integer(&old.command(&["HANDOVER", "GIVE", "other.example:6379"])) > last);
     assert!(bench.state(OLD).contains("other.example:6379"));
     assert_eq!(old.command(&["HANDOVER", "END"]), Value::ok());
     assert_eq!(old.command(&["SET", "a", "1"]), Value::ok());
+}
+
+/// The second command takes the place of the first, and nothing is applied twice.
+#[test]
+fn a_second_import_takes_over_from_the_first() {
+    let bench = Bench::new();
+    let first = bench.moving(&[]).spawn().expect("it starts");
+    until(|| bench.state(NEW).contains("\"complete\", \"yes\""), "the first one follows");
+    let is_over = AtomicBool::new(false);
+    let counted = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut client = Client { bench: &bench, at: OLD, raw: None, turned_away: 0 };
+            let mut counted = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let name = format!("once:{counted}");
+                client.call(&["ONCE", &name, "PX", "3000000", "INCR", "counter"]);
+                counted += 1;
+            }
+            counted
+        });
+        until(|| integer_of(&bench.raw(OLD).command(&["GET", "counter"])) > 100, "the writer has begun");
+        let said = bench.cut_over();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(said.expect("it moves").contains("moved: everything"));
+        writer.join().expect("it ends")
+    });
+    assert_eq!(bench.raw(NEW).command(&["GET", "counter"]), Value::bulk(&counted.to_string()));
+    let first = first.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&first.stderr);
+    assert!(!first.status.success() && said.contains("another connection"), "{said}");
+}
+
+/// A call-off is heard by an import that is about to end the move.
+#[test]
+fn a_move_that_is_called_off_leaves_one_server() {
+    let bench = Bench::new();
+    bench.raw(OLD).command(&["SET", "counter", "1"]);
+    let following = Helper(bench.moving(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"));
+    until(|| bench.state(NEW).contains("\"complete\", \"yes\""), "it follows");
+    bench.raw(OLD).command(&["HANDOVER", "GIVE", "new.example:6379"]);
+    until(|| bench.state(NEW).contains("\"given\", \"yes\""), "the new server has heard of it");
+    bench.raw(OLD).command(&["HANDOVER", "END"]);
+    assert_eq!(bench.raw(OLD).command(&["INCR", "counter"]), Value::Integer(2));
+    until(|| bench.state(NEW).contains("\"given\", \"no\""), "and of the end of it");
+    drop(following);
+    assert!(error(bench.raw(NEW).command(&["HANDOVER", "END"])).contains("still changes this data"));
+    assert!(error(bench.raw(NEW).command(&["GET", "counter"])).starts_with("LOADING"));
+    assert!(bench.cut_over().expect("it moves").contains("moved: everything"));
+    assert_eq!(bench.raw(NEW).command(&["INCR", "counter"]), Value::Integer(3));
+}
+
+/// Nothing expires, and no message is released, by the clock of the new server before that has the data for its own.
+#[test]
+fn what_is_due_during_a_move_is_the_old_servers_to_decide() {
+    let bench = Bench::new();
+    let mut old = bench.raw(OLD);
+    old.command(&["SET", "short", "1", "PX", "300"]);
+    old.command(&["SET", "kept", "1", "PX", "300"]);
+    old.command(&["LOCK.ACQUIRE", "lock", "owner", "PX", "300"]);
+    old.command(&["XADD", "jobs", "DELAY", "300", "*", "job", "1"]);
+    old.command(&["PERSIST", "kept"]);
+    let following = Helper(bench.moving(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"));
+    until(|| bench.state(NEW).contains("\"complete\", \"yes\""), "it follows");
+    until(|| old.command(&["XLEN", "jobs"]) == Value::Integer(1), "the message is released");
+    until(|| old.command(&["EXISTS", "short", "lock"]) == Value::Integer(0), "both end");
+    let before = bench.digest(OLD);
+    assert!(bench.cut_over().expect("it moves").contains("moved: everything"));
+    drop(following);
+    assert_eq!(bench.digest(NEW), before);
+    assert_eq!(bench.raw(NEW).command(&["GET", "kept"]), Value::bulk("1"));
+}
+
+/// With a journal that is synced once a second, the new server gets what is on disk, and the end of it at once.
+#[test]
+fn a_server_that_syncs_once_a_second_gives_everything() {
+    let bench = Bench::new();
+    for which in [OLD, NEW] {
+        assert_eq!(bench.raw(which).command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::ok());
+    }
+    let mut old = bench.raw(OLD);
+    for _ in 0..100 {
+        old.command(&["INCR", "counter"]);
+    }
+    assert!(bench.cut_over().expect("it moves").contains("moved: everything"));
+    assert_eq!(bench.raw(NEW).command(&["GET", "counter"]), Value::bulk("100"));
 }
 
 /// Data moves into a group and out of it, and whoever leads then knows whose it is.
@@ -415,8 +530,15 @@ fn a_group_receives_and_gives() {
     let mut group = Group::with(&[], false);
     let url = |group: &Group, number| format!("redis://{}:{PORT}", group.host(number));
     let (leader, _) = group.increment();
+    // A client of a follower, all the time.
+    let follower = (1..=3).find(|number| *number != leader).expect("there are three");
+    let mut reader = group.raw(follower, PORT);
+    until(|| reader.command(&["GET", "counter"]) == Value::bulk("1"), "the follower serves reads");
     moves(&bench.url(OLD), &url(&group, leader), &["--replace", "--cut-over"]);
     assert_eq!(group.increment(), (leader, 1001));
+    assert_eq!(reader.read_to_end(), b"", "it must not see half of the data");
+    let reads = |group: &Group| group.raw(follower, PORT).command(&["GET", "counter"]);
+    until(|| reads(&group) == Value::bulk("1001"), "a follower serves reads again");
     group.end(leader, libc::SIGKILL);
     let (next, counted) = group.increment();
     assert_eq!(counted, 1002);
@@ -425,10 +547,10 @@ fn a_group_receives_and_gives() {
     moves(&url(&group, next), &bench.url(NEW), &["--cut-over=new.example:6379"]);
     assert_eq!(bench.raw(NEW).command(&["INCR", "counter"]), Value::Integer(1003));
     assert!(format!("{:?}", bench.raw(NEW).command(&["LOCK.INFO", "own:lock"])).contains("token"));
-    let says = |group: &Group, number, words: &[&str]| error(group.raw(number, PORT).command(words));
-    let read_moved = "MASTERDOWN This data has moved to new.example:6379";
+    let says = |group: &Group, number, words: &[&str]| group.raw(number, PORT).command(words);
+    let refused = |code| Value::Error(format!("{code} This data has moved to new.example:6379").into_bytes());
     for number in 1..=3 {
-        until(|| says(&group, number, &["GET", "counter"]) == read_moved, "each node has heard of it");
+        until(|| says(&group, number, &["GET", "counter"]) == refused("MASTERDOWN"), "each node has heard of it");
     }
     // A leader that comes later knows it, too.
     group.end(next, libc::SIGKILL);
@@ -437,5 +559,5 @@ fn a_group_receives_and_gives() {
     let others = || (1..=3).filter(|number| *number != next);
     until(|| others().any(leads), "another node leads");
     let leader = others().find(|number| leads(*number)).expect("it leads");
-    assert_eq!(says(&group, leader, &["SET", "a", "1"]), "READONLY This data has moved to new.example:6379");
+    assert_eq!(says(&group, leader, &["SET", "a", "1"]), refused("READONLY"));
 }

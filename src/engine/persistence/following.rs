@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::handover::Kind;
 use super::recovery::Loading;
 use crate::base::hasher::hash_bytes;
 use crate::base::lsn::Lsn;
@@ -308,12 +309,14 @@ impl Engine {
     }
 
     fn apply_unit(&mut self, unit: &LogUnit<'_>) -> Result<(), RecoveryError> {
+        let whose = Kind::of(&self.server.persistence.handover);
         let open = self.begin(UnitOrigin::of(unit.origin));
         for (index, (db, effect)) in EffectReader::new(unit.effects).enumerate() {
             let misfit = |what: Misfit| RecoveryError::GroupMisfit { lsn: unit.lsn, index, what: what.to_string() };
             self.apply(db, &effect).map_err(misfit)?;
         }
         self.commit(open, &mut []);
+        self.server.follow_handover(&self.ks, whose);
         // Reads may wait here, too.
         self.wake(None);
         Ok(())

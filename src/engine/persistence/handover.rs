@@ -16,19 +16,26 @@ impl ServerState {
     pub(crate) fn set_handover(&mut self, ks: &mut Keyspace, session: &mut Session, state: Handover) {
         let before = Kind::of(&self.persistence.handover);
         self.persistence.handover.set(ks, state);
+        if self.follow_handover(ks, before) {
+            session.restrict(Restrictions::OF_ROLE, false);
+            session.restrict(Restrictions::OF_ROLE & self.restrictions_of_all(), true);
+        }
+    }
+
+    /// Applies a change of whose the data is to the clients in the registry. Returns whether there was one.
+    pub(super) fn follow_handover(&mut self, ks: &Keyspace, before: Kind) -> bool {
         let now = Kind::of(&self.persistence.handover);
         if now == before {
-            return;
+            return false;
         }
         self.readers_changed();
         self.role_changed();
-        session.restrict(Restrictions::OF_ROLE, false);
-        session.restrict(Restrictions::OF_ROLE & self.restrictions_of_all(), true);
         // A snapshot must not go on with incomplete data, or may begin now.
         (self.persistence.saving.wake)();
         if matches!(now, Kind::Incomplete | Kind::Given) {
             self.send_clients_away(ks);
         }
+        true
     }
 
     /// Closes all clients in the registry once they have their replies.
@@ -46,7 +53,7 @@ impl ServerState {
 
 /// What clients notice of a [`Handover`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Own,
     Incomplete,
     Complete,
@@ -54,9 +61,9 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(handover: &Handover) -> Kind {
+    pub(super) fn of(handover: &Handover) -> Kind {
         match handover {
-            Handover::Own => Kind::Own,
+            Handover::Own(_) => Kind::Own,
             Handover::Receiving(received) if received.is_complete => Kind::Complete,
             Handover::Receiving(_) => Kind::Incomplete,
             Handover::Given(_) => Kind::Given,

@@ -245,6 +245,7 @@ impl Engine {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.ks.fit();
         self.server.role_changed();
+        self.server.persistence.handover.warn();
         if self.server.persistence.handover.received().is_some() {
             // The values still grow as they do at the server that changes them.
             return;

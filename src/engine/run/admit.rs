@@ -13,13 +13,12 @@ use crate::acl::log::Context;
 use crate::config::Config;
 use crate::engine::state::{Entry, ServerState};
 use crate::keyspace::Keyspace;
-use crate::persist::handover::Received;
 use crate::resp::request::Argv;
 use crate::script::UNDO_IS_FULL;
 use crate::script::store::ScriptFlags;
 use crate::session::{Restrictions, Session};
-use crate::spec::Flags;
 use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 /// How an admitted command proceeds.
 pub(in crate::engine) enum Admission {
@@ -78,11 +77,8 @@ impl ServerState {
                 entry.full_name
             )));
         }
-        if session.restrictions.contains(Restrictions::LOADING) && !flags.contains(Flags::LOADING) {
-            let received = self.persistence.whose().received();
-            return Err(
-                received.map_or(Error::text("LOADING Redis is loading the dataset in memory"), Received::refusal)
-            );
+        if session.restrictions.contains(Restrictions::LOADING) {
+            self.admit_while_filled(entry)?;
         }
         if session.is_monitor && flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
             // In Redis such a session counts as a replica and may not do this.
@@ -98,6 +94,18 @@ impl ServerState {
             return Ok(Admission::Queue);
         }
         Ok(Admission::Run)
+    }
+
+    /// Refuses what needs the data while that is loaded, or received from another server. In the second case messages
+    /// would also reach only those who are here.
+    #[cold]
+    fn admit_while_filled(&self, entry: &Entry) -> Result<(), Error> {
+        let needs_data = !entry.command.flags.contains(Flags::LOADING);
+        match self.persistence.whose().received() {
+            Some(received) if needs_data || entry.command.group == Group::Pubsub => Err(received.refusal()),
+            None if needs_data => Err(Error::text("LOADING Redis is loading the dataset in memory")),
+            _ => Ok(()),
+        }
     }
 
     /// Checks a call that waited and is dispatched again: the journal may have failed in between, or the user's rights

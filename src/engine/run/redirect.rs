@@ -65,7 +65,8 @@ impl ServerState {
     /// Returns the error that sends a client to the leader, or to the server that the data was given to.
     fn moved(&self, slot: u16) -> Error {
         if let Some(to) = self.persistence.whose().given_to() {
-            return Error::owned(format!("MOVED {slot} {to}"));
+            // As in Redis, an IPv6 address has no brackets.
+            return Error::owned(format!("MOVED {slot} {}", to.replace(['[', ']'], "")));
         }
         let group = self.persistence.journal.as_ref().and_then(Journal::member);
         let leader = group.and_then(|group| group.leader_address());

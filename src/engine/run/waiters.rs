@@ -96,6 +96,8 @@ impl Connections<'_> {
     pub fn close_when_sent(&mut self, key: SessionKey) {
         if let Some(mut session) = self.clients.sessions.take(key) {
             self.close_soon(&mut session);
+            // It may have no reply to send, which would wake it.
+            session.outbox.wake();
             self.clients.sessions.put(session);
         }
     }

@@ -278,13 +278,21 @@ macro_rules! for_each_effect {
             119 TokensRaise grants [] { to: u64 }
 
             /// Notes that this data is another server's: that of the history `history`, which the server at the address
-            /// `from` still changes. Changes up to the Lsn `last` are here if it is `complete`.
-            120 HandoverReceive beside [] { from: &'a [u8], history: &'a [u8], last: u64, complete: bool }
-            /// Notes that this data has been given to the server at this address. No change follows but `HandoverEnd`
-            /// or `HandoverReceive`.
+            /// `from` still changes unless it has `given` it away. Changes up to the Lsn `last` are here if it is
+            /// `complete`.
+            120 HandoverReceive beside [] {
+                from: &'a [u8],
+                history: &'a [u8],
+                last: u64,
+                complete: bool,
+                given: bool,
+            }
+            /// Notes that this data has been given to the server at this address. No change of the data follows, unless
+            /// it is taken back or replaced.
             121 HandoverGive beside [] { to: &'a [u8] }
-            /// Notes that this data is this server's own again.
-            122 HandoverEnd beside [] {}
+            /// Notes that this data is this server's own from now on. If it was taken over, `last` is the last change
+            /// of the history `history` that came from there; otherwise that is empty.
+            122 HandoverEnd beside [] { history: &'a [u8], last: u64 }
         }
     };
 }

@@ -236,9 +236,9 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::StockSold { key, order: b"o", token: 300, at_ms: 1_000 },
         Effect::StockNote { key, memory: Memory::Buyers, name: b"u", units: 2, at_ms: 1_000 },
         Effect::TokensRaise { to: 300 },
-        Effect::HandoverReceive { from: b"old:6379", history: b"1f2e", last: 300, complete: true },
+        Effect::HandoverReceive { from: b"old:6379", history: b"1f2e", last: 300, complete: true, given: false },
         Effect::HandoverGive { to: b"new:6379" },
-        Effect::HandoverEnd {},
+        Effect::HandoverEnd { history: b"1f2e", last: 300 },
     ]
 }
 

@@ -59,6 +59,13 @@ fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     }
 }
 
+impl Keyspace {
+    /// Whether a value is being built in parts.
+    pub fn builds_value(&self) -> bool {
+        self.workshop.is_some()
+    }
+}
+
 /// Whether a value has no elements and so must not be stored in the keyspace.
 fn is_hollow(value: ValueRef<'_>) -> bool {
     match value {
