@@ -71,12 +71,30 @@ impl Rate {
         Some(Rate { interval_ns: i128::from(interval_us) * US_NS, tolerance_ns, limit })
     }
 
+    /// One token every `interval_ns` nanoseconds, and at most `limit` at once.
+    pub(crate) fn with_interval_ns(limit: i64, interval_ns: i64) -> Result<Rate, BadRate> {
+        if limit < 0 || interval_ns <= 0 { Err(BadRate::Zero) } else { Rate::checked(limit, interval_ns.into()) }
+    }
+
+    /// As many tokens in that time, and `more` of them at once.
+    pub(crate) fn extended(&self, more: i64) -> Result<Rate, BadRate> {
+        Rate::checked(self.limit.checked_add(more).ok_or(BadRate::TooLong)?, self.interval_ns)
+    }
+
+    /// The most tokens that may arrive at once.
+    pub(crate) fn limit(&self) -> i64 {
+        self.limit
+    }
+
     fn build(limit: i128, count: i64, period_ns: i128) -> Result<Rate, BadRate> {
         let interval_ns = period_ns.checked_div(count.into()).unwrap_or(0);
         if interval_ns <= 0 {
             return Err(BadRate::Zero);
         }
-        let limit = i64::try_from(limit).map_err(|_| BadRate::TooLong)?;
+        Rate::checked(i64::try_from(limit).map_err(|_| BadRate::TooLong)?, interval_ns)
+    }
+
+    fn checked(limit: i64, interval_ns: i128) -> Result<Rate, BadRate> {
         let tolerance_ns = interval_ns.checked_mul(limit.into()).ok_or(BadRate::TooLong)?;
         if interval_ns.max(tolerance_ns) > MAX_TOLERANCE_NS {
             return Err(BadRate::TooLong);
@@ -167,6 +185,12 @@ mod tests {
         assert_eq!(Rate::new(i64::MAX - 1, 1, i64::MAX), Err(BadRate::TooLong));
         assert_eq!(Rate::with_burst(1, 1, i64::MAX), Err(BadRate::TooLong));
         assert_eq!(Rate::with_interval(2, i64::MAX / 2 + 1), None);
+        assert_eq!(Rate::with_interval_ns(1, 0), Err(BadRate::Zero));
+        assert_eq!(Rate::with_interval_ns(-1, 1), Err(BadRate::Zero));
+        assert_eq!(Rate::with_interval_ns(3, i64::MAX / 4), Err(BadRate::TooLong));
+        let rate = Rate::with_interval_ns(1, i64::MAX / 4).expect("a rate");
+        assert_eq!(rate.extended(2), Err(BadRate::TooLong));
+        assert_eq!(rate.extended(i64::MAX), Err(BadRate::TooLong));
         assert!(Rate::with_interval(2, i64::MAX / 2).is_some());
         assert!(Rate::new(0, 1, 4_000_000_000).is_ok());
         assert!(Rate::new(0, 1_000_000_000, 1).is_ok());
@@ -176,6 +200,8 @@ mod tests {
     fn rates_in_different_units_are_equal() {
         assert_eq!(Rate::new(15, 30, 60), Rate::with_burst(16, 30, 60_000));
         assert_eq!(Rate::new(15, 30, 60).ok(), Rate::with_interval(16, 2_000_000));
+        assert_eq!(Rate::new(15, 30, 60), Rate::with_interval_ns(16, 2_000_000_000));
+        assert_eq!(Rate::new(15, 30, 60).and_then(|rate| rate.extended(4)), Rate::new(19, 30, 60));
         let none = Rate::with_burst(0, 1, 1).expect("a rate");
         let decision = none.decide(None, NOW, 1);
         assert_eq!((decision.tat_ns, decision.remaining, decision.retry_after_ns), (None, 0, None));

@@ -1,7 +1,8 @@
-//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random
-//! [histories](crate::histories): the clock advances and is set back, calls are repeated, refunded, rolled back with
-//! their script, or only asked, and servers are killed. Further tests cover transactions, scripts, users, restarts,
-//! CL.THROTTLE and GATE, and GCRA against a naive bucket. `transcripts` shows the form of replies and each error.
+//! LIMIT.TAKE, LIMIT.SETTLE and LIMIT.REFUND against naive models, one for each kind of rule, through random
+//! [histories](crate::histories): the clock advances and is set back, calls are repeated, settled, refunded, rolled
+//! back with their script, or only asked, and servers are killed. Further tests cover transactions, scripts, users,
+//! restarts, CL.THROTTLE and GATE, and GCRA against a naive bucket. `transcripts` shows the form of replies and each
+//! error.
 
 use std::collections::BTreeMap;
 
@@ -59,9 +60,26 @@ enum Trace {
 
 struct Granted {
     at_ms: i64,
+    /// The UNITS of the call as a whole.
     units: i64,
     until_ms: i64,
-    traces: Vec<(usize, Trace)>,
+    rules: Vec<Charged>,
+}
+
+/// What a call takes of a rule.
+#[derive(Clone, Copy)]
+struct Wanted {
+    number: usize,
+    units: i64,
+    debt: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Charged {
+    wanted: Wanted,
+    trace: Trace,
+    /// The units used, and the change that they made.
+    settled: Option<(i64, i64)>,
 }
 
 const HOUR_MS: i64 = 3_600_000;
@@ -197,11 +215,12 @@ impl Rule {
         }
     }
 
-    fn give_back(&mut self, now_ms: i64, granted: &Granted, trace: Trace) -> i64 {
-        match (&mut self.model, trace) {
+    /// Returns up to `unused` of the units taken at `at_ms`, and all places.
+    fn give_back(&mut self, now_ms: i64, at_ms: i64, charged: Charged, unused: i64) -> i64 {
+        match (&mut self.model, charged.trace) {
             (Model::Bucket { interval_ns, empty_ns }, _) if *empty_ns != i64::MIN => {
-                let cost_ns = *interval_ns * granted.units;
-                let left_ns = (cost_ns - (now_ms - granted.at_ms).max(0) * 1_000_000).max(0);
+                let cost_ns = *interval_ns * charged.wanted.units;
+                let left_ns = (cost_ns - (now_ms - at_ms).max(0) * 1_000_000).clamp(0, *interval_ns * unused);
                 *empty_ns -= left_ns;
                 if *empty_ns <= now_ms * 1_000_000 && left_ns > 0 {
                     *empty_ns = i64::MIN;
@@ -209,7 +228,7 @@ impl Rule {
                 left_ns / *interval_ns
             }
             (Model::Counter { open, units, .. }, Trace::Window(ends)) if *open == Some(ends) => {
-                let given = granted.units.min(*units);
+                let given = unused.min(*units);
                 *units -= given;
                 if *units == 0 {
                     *open = None;
@@ -218,7 +237,7 @@ impl Rule {
             }
             (Model::Sliding { units, .. }, Trace::Window(window)) => {
                 let before = units.len();
-                let mut left = granted.units;
+                let mut left = unused;
                 units.retain(|began| {
                     let goes = *began == window && left > 0;
                     left -= i64::from(goes);
@@ -226,9 +245,14 @@ impl Rule {
                 });
                 (before - units.len()) as i64
             }
-            (Model::Exact { window_ms, units, .. }, Trace::Serial(call)) if granted.at_ms + *window_ms > now_ms => {
+            (Model::Exact { window_ms, units, .. }, Trace::Serial(call)) if at_ms + *window_ms > now_ms => {
                 let before = units.len();
-                units.retain(|(_, of)| *of != call);
+                let mut left = unused;
+                units.retain(|(_, of)| {
+                    let goes = *of == call && left > 0;
+                    left -= i64::from(goes);
+                    !goes
+                });
                 (before - units.len()) as i64
             }
             (Model::Places { held, .. }, Trace::Serial(call)) => {
@@ -252,8 +276,9 @@ struct World {
     is_called_in_vain: bool,
     /// How often a reply reported a place as lost, and how often a forgotten request held a place.
     lost: u64,
-    /// Grants, refusals, repetitions, units given back.
-    seen: [u64; 4],
+    /// Grants, refusals, repetitions, units given back; settlements that took units, that took less than was used, and
+    /// that were repeated.
+    seen: [u64; 7],
 }
 
 impl World {
@@ -271,7 +296,7 @@ impl World {
             last_token: 0,
             is_called_in_vain: false,
             lost: 0,
-            seen: [0; 4],
+            seen: [0; 7],
         }
     }
 
@@ -294,10 +319,10 @@ impl World {
             _ => {}
         }
         self.is_called_in_vain = dice.once_in(6);
-        if dice.once_in(5) {
-            self.refund(dice)
-        } else {
-            self.take(dice)
+        match dice.below(10) {
+            0 | 1 => self.refund(dice),
+            2 | 3 => self.settle(dice),
+            _ => self.take(dice),
         }
         if dice.once_in(20) {
             self.log.kill(&mut self.bench).expect("the log makes what the server held");
@@ -323,36 +348,25 @@ impl World {
         let repeated = id.as_ref().and_then(|id| self.request(id));
         let is_repeated = repeated.is_some();
         // A repetition is the same call; anything else is an error, which the transcripts show.
-        let (mut numbers, wanted) = match repeated {
-            Some(granted) => (granted.traces.iter().map(|(number, _)| *number).collect::<Vec<_>>(), granted.units),
-            None => {
-                let mut numbers: Vec<usize> = (0..1 + dice.below(4)).map(|_| dice.below(6 * KEYS)).collect();
-                numbers.sort_unstable();
-                numbers.dedup();
-                (numbers, 1 + dice.below(3) as i64)
-            }
+        let (mut rules, units) = match repeated {
+            Some(granted) => (granted.rules.iter().map(|charged| charged.wanted).collect::<Vec<_>>(), granted.units),
+            None => self.some_rules(dice, id.is_some()),
         };
         let only_asks = dice.once_in(6);
         if id.is_none() && !only_asks {
-            numbers.retain(|number| !self.rules[*number].has_places());
-            if numbers.is_empty() {
+            rules.retain(|wanted| !self.rules[wanted.number].has_places());
+            if rules.is_empty() {
                 return;
             }
         }
-        let mut line = "LIMIT.TAKE".to_owned();
-        id.iter().for_each(|id| line += &format!(" ID {id}"));
-        line += if only_asks { " DRYRUN" } else { "" };
-        line += &format!(" UNITS {wanted} RULES {}", numbers.len());
-        numbers.iter().for_each(|number| {
-            let rule = &self.rules[*number];
-            line += &format!(" {} {}", rule.key, rule.words);
-        });
-        numbers.iter().for_each(|number| self.rules[*number].expire(now_ms));
+        let keep_ms = id.as_ref().filter(|_| dice.once_in(3)).map(|_| 1 + dice.below(4_000) as i64);
+        let line = self.line(id.as_deref(), keep_ms, only_asks, units, &rules);
+        rules.iter().for_each(|wanted| self.rules[wanted.number].expire(now_ms));
         let id_of_call = id.as_deref();
         let holds = |rule: &mut Rule| rule.place(id_of_call).map(|own| own.units);
-        if !is_repeated
-            && numbers.iter().any(|number| holds(&mut self.rules[*number]).is_some_and(|units| units != wanted))
-        {
+        let holds_others =
+            |wanted: &Wanted| holds(&mut self.rules[wanted.number]).is_some_and(|units| units != wanted.units);
+        if !is_repeated && rules.iter().any(holds_others) {
             // A request that is forgotten while its place is held: the clock stepped back.
             let reply = self.call(&line);
             assert!(
@@ -362,28 +376,29 @@ impl World {
             self.lost += 1;
             return self.assert_recorded(false, &line);
         }
-        let refuses: Vec<bool> = numbers
+        let refuses: Vec<bool> = rules
             .iter()
-            .map(|number| {
-                let rule = &mut self.rules[*number];
+            .map(|wanted| {
+                let rule = &mut self.rules[wanted.number];
                 let is_held = holds(rule).is_some();
                 // A request keeps its granted units, except a place whose lease has ended.
-                !is_held && if is_repeated { rule.has_places() } else { rule.free(now_ms) < wanted }
+                !is_held && if is_repeated { rule.has_places() } else { rule.free(now_ms) < wanted.units }
             })
             .collect();
         let grants = !refuses.contains(&true);
         let takes = grants && !only_asks && !is_repeated;
         self.lost += u64::from(is_repeated && !grants);
         if takes {
-            let traces: Vec<_> = numbers
-                .iter()
-                .map(|number| (*number, self.rules[*number].take(now_ms, wanted, self.calls, id.as_deref())))
-                .collect();
-            let until_ms = traces.iter().map(|(_, (_, until_ms))| *until_ms).max().expect("rules").max(now_ms + 1);
-            let traces = traces.into_iter().map(|(number, (trace, _))| (number, trace)).collect();
-            let granted = Granted { at_ms: now_ms, units: wanted, until_ms, traces };
+            let mut until_ms = now_ms + keep_ms.unwrap_or(1);
+            let mut taken = Vec::new();
+            for wanted in &rules {
+                let rule = &mut self.rules[wanted.number];
+                let (trace, counts_until_ms) = rule.take(now_ms, wanted.units, self.calls, id.as_deref());
+                until_ms = until_ms.max(counts_until_ms);
+                taken.push(Charged { wanted: *wanted, trace, settled: None });
+            }
             if let Some(id) = &id {
-                self.granted.insert(id.clone(), granted);
+                self.granted.insert(id.clone(), Granted { at_ms: now_ms, units, until_ms, rules: taken });
             }
         }
         let reply = self.call(&line);
@@ -391,13 +406,14 @@ impl World {
         let fields = outcome(&reply, i64::from(!is_refused));
         assert_eq!(fields["repeated"], Value::Integer(is_repeated.into()), "{line}");
         let first = refuses.iter().position(|refuses| *refuses).filter(|_| is_refused);
-        let first = first.map_or(Value::Null, |at| Value::bulk(&self.rules[numbers[at]].key));
+        let first = first.map_or(Value::Null, |at| Value::bulk(&self.rules[rules[at].number].key));
         assert_eq!(fields["refused-by"], first, "{line}");
         let mut waits = Vec::new();
         for (at, standing) in elements(&fields["rules"]).iter().enumerate() {
             let standing = pairs(elements(standing));
-            self.check_token(numbers[at], id.as_deref(), &standing, &line);
-            let rule = &self.rules[numbers[at]];
+            let wanted = rules[at];
+            self.check_token(wanted.number, id.as_deref(), &standing, &line);
+            let rule = &self.rules[wanted.number];
             assert_eq!(standing["key"], Value::bulk(&rule.key));
             assert_eq!(standing["limit"], Value::Integer(rule.max));
             let refuses = refuses[at] && is_refused;
@@ -406,9 +422,9 @@ impl World {
             let wait_ms = number(&standing["retry-after-ms"]);
             let is_right = match (refuses, wait_ms) {
                 (false, wait_ms) => wait_ms == 0,
-                (true, -1) => wanted > rule.max || is_repeated,
+                (true, -1) => wanted.units > rule.max || is_repeated,
                 (true, wait_ms) => {
-                    let grants_after = |ms: i64| rule.after(now_ms + ms).free(now_ms + ms) >= wanted;
+                    let grants_after = |ms: i64| rule.after(now_ms + ms).free(now_ms + ms) >= wanted.units;
                     wait_ms > 0 && grants_after(wait_ms) && !grants_after(wait_ms - 1)
                 }
             };
@@ -428,6 +444,39 @@ impl World {
         assert_eq!(fields["retry-after-ms"], Value::Integer(longest), "{line}");
         self.assert_recorded(takes, &line);
         self.seen[if is_repeated { 2 } else { usize::from(!grants) }] += 1;
+    }
+
+    /// Rules for a new call, and its UNITS. Only a call with an ID has debts.
+    fn some_rules(&self, dice: &mut Dice, has_id: bool) -> (Vec<Wanted>, i64) {
+        let units = 1 + dice.below(3) as i64;
+        let mut numbers: Vec<usize> = (0..1 + dice.below(4)).map(|_| dice.below(6 * KEYS)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let wanted = |number: usize| {
+            let units = if dice.once_in(4) { 1 + dice.below(3) as i64 } else { units };
+            let debt = if has_id && !self.rules[number].has_places() { dice.below(4) as i64 } else { 0 };
+            Wanted { number, units, debt }
+        };
+        (numbers.into_iter().map(wanted).collect(), units)
+    }
+
+    fn line(&self, id: Option<&str>, keep_ms: Option<i64>, only_asks: bool, units: i64, rules: &[Wanted]) -> String {
+        let mut line = "LIMIT.TAKE".to_owned();
+        id.iter().for_each(|id| line += &format!(" ID {id}"));
+        keep_ms.iter().for_each(|keep_ms| line += &format!(" PX {keep_ms}"));
+        line += if only_asks { " DRYRUN" } else { "" };
+        line += &format!(" UNITS {units} RULES {}", rules.len());
+        for wanted in rules {
+            let rule = &self.rules[wanted.number];
+            line += &format!(" {} {}", rule.key, rule.words);
+            if wanted.units != units {
+                line += &format!(" UNITS {}", wanted.units);
+            }
+            if wanted.debt != 0 {
+                line += &format!(" DEBT {}", wanted.debt);
+            }
+        }
+        line
     }
 
     /// The reply to a request with a place carries its token: always the same one, and each new one is larger.
@@ -469,11 +518,17 @@ impl World {
             return self.assert_recorded(false, "a refund of nothing");
         };
         let mut line = format!("LIMIT.REFUND {id}");
-        granted.traces.iter().for_each(|(number, _)| line += &format!(" {}", self.rules[*number].key));
         let mut expected = Vec::new();
-        for (number, trace) in &granted.traces {
-            self.rules[*number].expire(now_ms);
-            expected.push(self.rules[*number].give_back(now_ms, &granted, *trace));
+        for charged in &granted.rules {
+            let (rule, units) = (&mut self.rules[charged.wanted.number], charged.wanted.units);
+            line += &format!(" {}", rule.key);
+            if charged.settled.is_some() {
+                // Its units were used.
+                expected.push(0);
+                continue;
+            }
+            rule.expire(now_ms);
+            expected.push(rule.give_back(now_ms, granted.at_ms, *charged, units));
         }
         let reply = self.call(&line);
         let fields = outcome(&reply, 1);
@@ -483,6 +538,70 @@ impl World {
         assert_eq!(refunded, expected, "{line}");
         self.seen[3] += refunded.iter().sum::<i64>() as u64;
         self.assert_recorded(true, &line);
+    }
+
+    fn settle(&mut self, dice: &mut Dice) {
+        let now_ms = self.now_ms;
+        let known: Vec<&String> = self.granted.keys().collect();
+        let id = match known.is_empty() || dice.once_in(4) {
+            true => format!("id{}", dice.below(4)),
+            false => known[dice.below(known.len())].clone(),
+        };
+        // Often as before, so that a settlement is repeated.
+        let before = self.granted.get(&id).and_then(|granted| granted.rules.iter().find_map(|rule| rule.settled));
+        let used = before.filter(|_| dice.once_in(2)).map_or(dice.below(12) as i64, |(used, _)| used);
+        self.request(&id);
+        let Some(mut granted) = self.granted.remove(&id) else {
+            let reply = self.call(&format!("LIMIT.SETTLE {id} {used} k0"));
+            outcome(&reply, 0);
+            return self.assert_recorded(false, "a settlement of nothing");
+        };
+        let mut line = format!("LIMIT.SETTLE {id} {used}");
+        let mut named: Vec<&mut Charged> = granted.rules.iter_mut().filter(|_| dice.below(3) > 0).collect();
+        if named.is_empty() {
+            self.granted.insert(id, granted);
+            return;
+        }
+        named.iter().for_each(|charged| line += &format!(" {}", self.rules[charged.wanted.number].key));
+        if let Some(at) = named.iter().position(|charged| charged.settled.is_some_and(|(before, _)| before != used)) {
+            // The keys before it have been looked at.
+            let unsettled = named[..at].iter().filter(|charged| charged.settled.is_none());
+            unsettled.for_each(|charged| self.rules[charged.wanted.number].expire(now_ms));
+            let reply = self.call(&line);
+            assert!(reply.bytes().is_some_and(|text| text.starts_with(b"ERR rule ")), "{line}: {reply:?}");
+            self.granted.insert(id, granted);
+            return self.assert_recorded(false, &line);
+        }
+        let is_repeated = named.iter().all(|charged| charged.settled.is_some());
+        self.calls += 1;
+        for charged in named.iter_mut().filter(|charged| charged.settled.is_none()) {
+            let (rule, wanted) = (&mut self.rules[charged.wanted.number], charged.wanted);
+            rule.expire(now_ms);
+            let more = used - wanted.units;
+            let change = if rule.has_places() || more < 0 {
+                -rule.give_back(now_ms, granted.at_ms, **charged, -more)
+            } else {
+                let taken = more.min(rule.free(now_ms) + wanted.debt).max(0);
+                if taken > 0 {
+                    rule.take(now_ms, taken, self.calls, None);
+                }
+                self.seen[4] += u64::from(taken > 0);
+                self.seen[5] += u64::from(taken < more);
+                taken
+            };
+            charged.settled = Some((used, change));
+        }
+        let expected: Vec<i64> = named.iter().filter_map(|charged| Some(charged.settled?.1)).collect();
+        self.granted.insert(id, granted);
+        let reply = self.call(&line);
+        let fields = outcome(&reply, 1);
+        assert_eq!(fields["units"], Value::Integer(used));
+        assert_eq!(fields["repeated"], Value::Integer(is_repeated.into()), "{line}");
+        let changes: Vec<i64> =
+            elements(&fields["rules"]).iter().map(|rule| number(&pairs(elements(rule))["change"])).collect();
+        assert_eq!(changes, expected, "{line}");
+        self.seen[6] += u64::from(is_repeated);
+        self.assert_recorded(!is_repeated, &line);
     }
 }
 
@@ -534,16 +653,26 @@ fn number(value: &Value) -> i64 {
 
 #[test]
 fn limits_behave_like_the_model() {
-    let rare = ["lost places", "kills", "grants", "refusals", "repetitions", "units that were given back"];
+    let rare = [
+        "lost places",
+        "kills",
+        "grants",
+        "refusals",
+        "repetitions",
+        "units that were given back",
+        "settlements that took units",
+        "settlements that took less than was used",
+        "repeated settlements",
+    ];
     run("limits", 150, rare, |seed| {
         let dice = &mut Dice(seed);
         let mut world = World::new(dice);
-        for _ in 0..40 {
+        for _ in 0..60 {
             world.step(dice);
         }
-        let [grants, refusals, repetitions, given_back] = world.seen;
-        // One in ten histories loses places.
-        Ok([10 * world.lost, world.log.kills, grants, refusals, repetitions, given_back])
+        let [grants, refusals, repetitions, given_back, more, less, repeated] = world.seen;
+        // One in ten histories loses places, and one in three finds too little room or repeats a settlement.
+        Ok([10 * world.lost, world.log.kills, grants, refusals, repetitions, given_back, more, 3 * less, 3 * repeated])
     });
 }
 
@@ -753,6 +882,10 @@ fn each_key_counts_as_one_change() {
         (format!("LIMIT.TAKE ID t UNITS 5 {places}"), 0),
         ("LIMIT.REFUND s p q".to_owned(), 3),
         ("LIMIT.REFUND s p q".to_owned(), 0),
+        ("LIMIT.TAKE ID u UNITS 4 RULES 2 a GCRA 1 1000 9 e EXACT 9 1000 UNITS 1".to_owned(), 3),
+        ("LIMIT.SETTLE u 4 a e".to_owned(), 2),
+        ("LIMIT.SETTLE u 4 a e".to_owned(), 0),
+        ("LIMIT.SETTLE s 4 p q".to_owned(), 0),
         ("ID.NEXT id COUNT 100".to_owned(), 1),
     ] {
         let before = bench.engine.ks.changes_by_commands();
@@ -831,6 +964,7 @@ fn a_user_needs_rights_to_each_key() {
     assert_eq!(line(&mut raw, "AUTH u x"), Value::ok());
     let granted = |reply: &Value| matches!(reply, Value::Array(_));
     assert!(granted(&line(&mut raw, "LIMIT.TAKE ID own:r RULES 2 own:a FIXED 1 1000 own:b EXACT 1 1000")));
+    assert!(granted(&line(&mut raw, "LIMIT.SETTLE own:r 0 own:a")));
     assert!(granted(&line(&mut raw, "LIMIT.REFUND own:r own:a own:b")));
     assert!(granted(&line(&mut raw, "ID.NEXT own:id")));
     for refused in [
@@ -839,6 +973,9 @@ fn a_user_needs_rights_to_each_key() {
         "LIMIT.TAKE UNITS 1 DRYRUN RULES 1 other GCRA 1 1000 1",
         "LIMIT.REFUND own:r own:a other",
         "LIMIT.REFUND other own:a",
+        "LIMIT.SETTLE own:r 2 own:a other",
+        "LIMIT.SETTLE other 2 own:a",
+        "LIMIT.TAKE ID own:r PX 1000 RULES 2 own:a FIXED 1 1000 UNITS 2 DEBT 3 other EXACT 1 1000",
         "ID.NEXT other",
         "SET own:a 1",
     ] {

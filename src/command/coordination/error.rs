@@ -5,7 +5,8 @@
 //! code. Errors that Redis has as well are variants of [`Error`], with Redis' texts.
 
 use crate::command::limits::{
-    DELAYED_MAX_COUNT, HOLDERS_MAX_COUNT, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX, TICKETS_MAX,
+    DELAYED_MAX_COUNT, HOLDERS_MAX_COUNT, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS,
+    LIMIT_RULES_MAX, TICKETS_MAX,
 };
 use crate::keyspace::limits::{
     GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, RESTORED_TOKEN_MAX, STOCK_REPORTED_KEY_MAX_BYTES,
@@ -149,6 +150,20 @@ pub(super) enum LimitError {
     OtherRequest,
     #[error("ERR the keys differ from those of the request's LIMIT.TAKE: give the same keys in the same order")]
     OtherKeys,
+    #[error("ERR the units used must be a whole number of at least 0")]
+    Used,
+    #[error("ERR each key of LIMIT.SETTLE must be one of the request's LIMIT.TAKE, given once")]
+    NotItsKey,
+    #[error("ERR rule {number} of the request was already settled, to {used} units")]
+    OtherSettlement { number: usize, used: i64 },
+    #[error("ERR rule {number}: DEBT needs an ID, by which LIMIT.SETTLE names the call")]
+    DebtWithoutId { number: usize },
+    #[error("ERR rule {number}: {kind} rules can't have such a DEBT")]
+    Debt { number: usize, kind: &'static str },
+    #[error("ERR PX, EX, PXAT and EXAT say how long to remember an ID: give one")]
+    NothingToKeep,
+    #[error("ERR an ID is remembered for at most {LIMIT_REQUEST_MAX_MS} ms")]
+    KeptTooLong,
     #[error("ERR this ID already holds {held} units of the gate: release them first, or use another ID")]
     OtherUnits { held: u64 },
     #[error("ERR the hash is not a sliding window: delete it, or use another key")]

@@ -1,12 +1,14 @@
 //! Takes the units of a rule that grants, or returns them.
 //!
-//! [`take`] describes its change by a [`Mark`], with which [`find_units`] later finds the units that the key still
-//! counts.
+//! [`take`] describes its change by the mark of a [`Charged`] rule, with which [`find_units`] later finds the units
+//! that the key still counts.
+
+use std::ops::Range;
 
 use super::look::{BEFORE, COUNT, Evaluation, START, State, number_of};
 use super::members::{Members, Name};
-use super::request::Mark;
-use super::rule::{Call, Rule};
+use super::request::Charged;
+use super::rule::{Kind, Rule};
 use super::sliding::Buckets;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, put_tat, round_up, tat_at};
@@ -16,26 +18,27 @@ use crate::value::string::Digits;
 
 /// The units taken under a rule.
 pub(super) struct Taken {
-    pub mark: Mark,
+    /// The mark of the [`Charged`] rule.
+    pub mark: i64,
     /// The latest time at which the units still count, Unix ms.
     pub until_ms: i64,
 }
 
-/// Takes the units of a rule that grants them. Every reason to fail has been ruled out by
+/// Takes the units of a rule that grants them, for a call with this ID. Every reason to fail has been ruled out by
 /// [`evaluate`](super::look::evaluate), since other rules may have been charged already.
 pub(super) fn take(
     ks: &mut Keyspace,
     db: DbIndex,
-    call: &Call<'_>,
+    request: Option<&[u8]>,
     rule: &Rule<'_>,
     evaluation: &Evaluation,
 ) -> Result<Taken, Error> {
-    let (key, slot, units) = (rule.key, evaluation.slot, call.units);
+    let (key, slot, units) = (rule.key, evaluation.slot, rule.units);
     let (mark, until_ms) = match &evaluation.state {
-        State::Bucket { rate, decision, .. } => {
+        State::Bucket { decision, .. } => {
             let Some(tat_ns) = decision.tat_ns else { return Err(Error::OutOfRange) };
             put_tat(ks, db, key, slot, tat_ns);
-            (Mark::Bucket { cost_ns: rate.cost_ns(units) }, round_up(tat_ns, MS_NS))
+            (0, round_up(tat_ns, MS_NS))
         }
         State::Counter { count, ends_ms, is_open, .. } => {
             let Some(count) = count.checked_add(units) else { return Err(Error::Overflow) };
@@ -43,23 +46,23 @@ pub(super) fn take(
                 Some(_) if *is_open => ks.put_integer(db, key, slot, count),
                 _ => ks.put_until(db, key, slot, Digits::new().format(count).as_bytes(), *ends_ms),
             };
-            (Mark::Counter { ends_ms: *ends_ms }, *ends_ms)
+            (*ends_ms, *ends_ms)
         }
         State::Sliding { window_ms, buckets, .. } => {
             let count = buckets.count.checked_add(units).ok_or(Error::Overflow)?;
             let until_ms = put_buckets(ks, db, key, slot, &Buckets { count, ..*buckets }, *window_ms)?;
-            (Mark::Sliding { start_ms: buckets.start_ms, window_ms: *window_ms }, until_ms)
+            (buckets.start_ms, until_ms)
         }
         State::Exact { window_ms, members, .. } => {
             let until_ms = members.ends_ms(ks.now_ms(), *window_ms);
             add_members(ks, db, key, slot, members, units, until_ms)?;
-            (Mark::Exact { first: members.next, window_ms: *window_ms }, until_ms)
+            (members.next, until_ms)
         }
         State::Places(places) => {
             // Only a DRYRUN has no ID here, and it takes nothing.
-            let holder = call.request.unwrap_or_default();
+            let holder = request.unwrap_or_default();
             let token = places.take(ks, db, key, slot, holder, units)?;
-            (Mark::Places { token: token.cast_signed() }, places.until_ms)
+            (token.cast_signed(), places.until_ms)
         }
     };
     Ok(Taken { mark, until_ms })
@@ -143,9 +146,10 @@ pub(super) enum Counted {
         left: i64,
         units: i64,
     },
+    /// The serial numbers of the units.
     Exact {
         slot: Slot,
-        first: i64,
+        serials: Range<i64>,
     },
     /// Places of a gate that the request holds.
     Places {
@@ -154,67 +158,70 @@ pub(super) enum Counted {
     },
 }
 
-/// Finds, among the units that the request `id` took at `at_ms`, those that a key still counts.
+/// Finds, among the units that the request `id` took at `at_ms` under a rule, up to `units` that the key still counts;
+/// for a CONCURRENCY rule all of them.
 pub(super) fn find_units(
     ks: &mut Keyspace,
     db: DbIndex,
     id: &[u8],
-    key: &[u8],
-    mark: Mark,
+    charged: &Charged<'_>,
     at_ms: i64,
     units: i64,
 ) -> Result<Counted, Error> {
-    let Some(slot) = ks.find(db, key) else { return Ok(Counted::Nothing) };
-    let counted = match mark {
-        Mark::Bucket { cost_ns } => {
+    let Charged { rule, mark, .. } = *charged;
+    let Some(slot) = ks.find(db, rule.key) else { return Ok(Counted::Nothing) };
+    let counted = match rule.kind {
+        Kind::Gcra(rate) => {
             let tat_ns = tat_at(ks, db, slot)?;
             // Some of the units have leaked since. How many is unknown if the bucket was empty in between, so only
             // those that have surely not leaked are returned.
             let leaked_ns = ns(ks.now_ms().saturating_sub(at_ms).max(0));
-            let left_ns = cost_ns.saturating_sub(leaked_ns).max(0);
+            let left_ns = rate.cost_ns(rule.units).saturating_sub(leaked_ns).clamp(0, rate.cost_ns(units));
             if left_ns == 0 {
                 return Ok(Counted::Nothing);
             }
-            let units = (i128::from(left_ns) * i128::from(units) / i128::from(cost_ns)) as i64;
-            Counted::Bucket { slot, tat_ns: tat_ns.saturating_sub(left_ns), units }
+            Counted::Bucket { slot, tat_ns: tat_ns.saturating_sub(left_ns), units: left_ns / rate.cost_ns(1) }
         }
-        Mark::Counter { ends_ms } => {
+        Kind::Fixed { .. } | Kind::Calendar { .. } => {
             let count = string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)?;
             let units = units.min(count.max(0));
-            if ks.entry(db, slot).expires_at_ms() != Some(ends_ms) || units == 0 {
+            if ks.entry(db, slot).expires_at_ms() != Some(mark) || units == 0 {
                 return Ok(Counted::Nothing);
             }
             Counted::Counter { slot, left: count - units, units }
         }
-        Mark::Sliding { start_ms, window_ms } => {
+        Kind::Sliding { window_ms, .. } => {
             let hash = ks.hash(db, slot)?;
             let field = match number_of(hash, START) {
-                Some(start) if start == start_ms => COUNT,
-                Some(start) if start_ms.checked_add(window_ms) == Some(start) => BEFORE,
+                Some(start_ms) if start_ms == mark => COUNT,
+                Some(start_ms) if mark.checked_add(window_ms) == Some(start_ms) => BEFORE,
                 _ => return Ok(Counted::Nothing),
             };
             let count = number_of(hash, field).unwrap_or(0);
             let units = units.min(count.max(0));
             Counted::Sliding { slot, field, left: count - units, units }
         }
-        Mark::Exact { first, window_ms } => {
+        Kind::Exact { window_ms, .. } => {
             ks.zset(db, slot)?;
             // Forgotten units stay in the set until the next call takes units.
             if at_ms <= ks.now_ms().saturating_sub(window_ms) {
                 return Ok(Counted::Nothing);
             }
-            Counted::Exact { slot, first }
+            // The last ones, so that units that were used stay in the order in which they came.
+            let end = mark + rule.units;
+            Counted::Exact { slot, serials: end - units..end }
         }
         // Another token belongs to a later grant, which is still held.
-        Mark::Places { token } => {
-            let own = ks.gate_at(db, slot)?.grants().get(id).filter(|own| own.token.cast_signed() == token);
+        Kind::Concurrency { .. } => {
+            let own = ks.gate_at(db, slot)?.grants().get(id).filter(|own| own.token.cast_signed() == mark);
             own.map_or(Counted::Nothing, |own| Counted::Places { slot, units: own.units.cast_signed() })
         }
     };
     Ok(counted)
 }
 
-/// Returns the units that were found, and their number. `id`, `at_ms` and `units` are those of the request.
+/// Gives the units that were found back to the limit, and returns their number. `id` and `at_ms` are those of the
+/// request.
 pub(super) fn refund_units(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -222,7 +229,6 @@ pub(super) fn refund_units(
     key: &[u8],
     counted: Counted,
     at_ms: i64,
-    units: i64,
 ) -> Result<i64, Error> {
     match counted {
         Counted::Nothing => Ok(0),
@@ -248,7 +254,7 @@ pub(super) fn refund_units(
             }
             Ok(units)
         }
-        Counted::Exact { slot, first } => remove_members(ks, db, slot, at_ms, first, units),
+        Counted::Exact { slot, serials } => remove_members(ks, db, slot, at_ms, serials),
         Counted::Places { slot, units } => {
             ks.open_gate_at(db, slot)?.end(id);
             Ok(units)
@@ -256,18 +262,11 @@ pub(super) fn refund_units(
     }
 }
 
-fn remove_members(
-    ks: &mut Keyspace,
-    db: DbIndex,
-    slot: Slot,
-    at_ms: i64,
-    first: i64,
-    units: i64,
-) -> Result<i64, Error> {
+fn remove_members(ks: &mut Keyspace, db: DbIndex, slot: Slot, at_ms: i64, serials: Range<i64>) -> Result<i64, Error> {
     let mut name = Name::new(at_ms);
     let mut left = ks.zset(db, slot)?.len();
     let mut removed = 0;
-    for serial in first..first.saturating_add(units) {
+    for serial in serials {
         // The last member takes the key with it.
         if left == 0 {
             break;

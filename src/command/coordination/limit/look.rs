@@ -2,7 +2,7 @@
 
 use super::members::Members;
 use super::places::Places;
-use super::rule::{Call, Kind, Rule, Unit};
+use super::rule::{Kind, Rule, Unit};
 use super::sliding::Buckets;
 use crate::base::calendar::next_month;
 use crate::base::num;
@@ -65,14 +65,14 @@ pub(super) struct Standing {
     pub reset_after_ms: i64,
 }
 
-/// Evaluates a rule for a call. `is_repeated`: the request was granted before.
+/// Evaluates a rule for a call with this ID. `is_repeated`: the request was granted before.
 pub(super) fn evaluate(
     ctx: &mut Ctx<'_>,
-    call: &Call<'_>,
+    request: Option<&[u8]>,
     rule: &Rule<'_>,
     is_repeated: bool,
 ) -> Result<Evaluation, Error> {
-    let (db, now_ms, units) = (ctx.db(), ctx.now_ms(), call.units);
+    let (db, now_ms, units) = (ctx.db(), ctx.now_ms(), rule.units);
     let slot = ctx.ks.find(db, rule.key);
     let ks = &*ctx.ks;
     let (state, grants) = match rule.kind {
@@ -100,7 +100,7 @@ pub(super) fn evaluate(
             (State::Exact { max, window_ms, members }, grants)
         }
         Kind::Concurrency { limit, lease_ms } => {
-            let mut places = Places::evaluate(ctx, call, rule.key, slot, (limit, lease_ms))?;
+            let mut places = Places::evaluate(ctx, request, rule, slot, (limit, lease_ms))?;
             let grants = places.is_held || (places.is_free && !is_repeated);
             if is_repeated {
                 // A request never gets back places that were released or whose lease has ended.

@@ -1,5 +1,5 @@
 //! LIMIT.TAKE checks several limits in one call and charges all of them or none; LIMIT.REFUND returns the units of a
-//! call.
+//! call, and LIMIT.SETTLE corrects them to what was used.
 //!
 //! Each rule has a key with a plain value, which can be read, and shared with programs that count by themselves:
 //!
@@ -14,8 +14,8 @@
 //!
 //! A call first evaluates all rules ([`look`]). Only if each of them grants are they charged ([`charge`]), so a refusal
 //! changes and records nothing. The units of a request with an ID are recorded under the ID, a key of its own
-//! ([`request`]), which makes a retry safe and LIMIT.REFUND exact. As a key the record is declared like any other,
-//! expires, can be evicted, and counts as memory.
+//! ([`request`]), which makes a retry safe, and LIMIT.REFUND and LIMIT.SETTLE exact. As a key the record is declared
+//! like any other, expires, can be evicted, and counts as memory.
 //!
 //! Time is the unit's. If the clock steps back, nothing is forgotten sooner: counted units stay until the clock has
 //! caught up.
@@ -27,6 +27,7 @@ mod places;
 mod refund;
 mod request;
 mod rule;
+mod settle;
 mod sliding;
 mod take;
 
@@ -45,11 +46,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         since: "0.1.0",
         complexity: "O(N) for N rules; O(U*log(M)) for an EXACT rule that counts M units, U of them taken or forgotten",
         summary: "Takes units from several limits if none refuses; else returns which limits refuse, and for how long.",
-        syntax: "[ID request:key] [DRYRUN] [UNITS units:integer] RULES numrules:integer (key \
+        syntax: "[ID request:key] [PX milliseconds | EX seconds | PXAT unix-time-milliseconds | \
+            EXAT unix-time-seconds]:keep [DRYRUN] [UNITS units:integer] RULES numrules:integer (key \
             <GCRA rate:integer period-ms:integer burst:integer | FIXED max:integer window-ms:integer | \
             SLIDING max:integer window-ms:integer | EXACT max:integer window-ms:integer | \
             CALENDAR max:integer <HOUR | DAY | WEEK | MONTH>:unit offset-minutes:integer | \
-            CONCURRENCY limit:integer lease-ms:integer>:kind):rule...",
+            CONCURRENCY limit:integer lease-ms:integer>:kind [UNITS units:integer] [DEBT units:integer]):rule...",
         run: Run::Now(take::take),
         ..Command::EMPTY
     },
@@ -64,6 +66,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         summary: "Returns the units of a request to its limits, once, as far as the limits still count them.",
         syntax: "request:key key...",
         run: Run::Now(refund::refund),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "limit.settle",
+        arity: -4,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Update), KeySpec::rest(3, 1, Access::Update)],
+        group: Group::Coordination,
+        since: "0.1.0",
+        complexity: "O(N) for N keys; O(U*log(M)) for an EXACT rule that counts M units, U of them returned or taken",
+        summary: "Corrects the units that a request has taken to those that it has used, once for each key.",
+        syntax: "request:key units:integer key...",
+        run: Run::Now(settle::settle),
         ..Command::EMPTY
     },
 ];

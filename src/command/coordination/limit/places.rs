@@ -4,7 +4,7 @@
 //!
 //! An ID that already holds places, by GATE.ACQUIRE or by a call that is forgotten, keeps these and takes no others.
 
-use super::rule::Call;
+use super::rule::Rule;
 use crate::command::coordination::error::{GrantError, LimitError};
 use crate::command::coordination::grant::waiting_before;
 use crate::command::limits::{LIMIT_LEASES_SCANNED_MAX, LIMIT_RULES_MAX};
@@ -40,21 +40,21 @@ impl Places {
     #[inline(never)]
     pub(super) fn evaluate(
         ctx: &Ctx<'_>,
-        call: &Call<'_>,
-        key: &[u8],
+        request: Option<&[u8]>,
+        rule: &Rule<'_>,
         slot: Option<Slot>,
         (limit, lease_ms): (i64, i64),
     ) -> Result<Places, Error> {
         let gate = slot.map(|slot| ctx.ks.gate_at(ctx.db(), slot)).transpose()?;
         let key_end_ms = gate.as_ref().map_or(NEVER, GrantsRef::key_end_ms);
         let gate = gate.map(|gate| gate.grants());
-        let (units, until_ms) = (call.units, ctx.now_ms().saturating_add(lease_ms).min(key_end_ms));
+        let (units, until_ms) = (rule.units, ctx.now_ms().saturating_add(lease_ms).min(key_end_ms));
         let limit = gate.filter(|gate| gate.is_fixed()).map_or(limit, |gate| gate.limit().cast_signed());
         let in_use = gate.map_or(0, |gate| gate.units().cast_signed());
         let last_end_ms = gate.and_then(Grants::last_end_ms).map(|at_ms| at_ms.min(key_end_ms));
         let mut places =
             Places { limit, in_use, is_held: false, is_free: false, last_end_ms, frees_ms: None, until_ms };
-        if let Some(own) = gate.zip(call.request).and_then(|(gate, holder)| gate.get(holder)) {
+        if let Some(own) = gate.zip(request).and_then(|(gate, holder)| gate.get(holder)) {
             if own.units.cast_signed() != units {
                 return Err(LimitError::OtherUnits { held: own.units }.into());
             }
@@ -62,7 +62,7 @@ impl Places {
             return Ok(places);
         }
         let missing = in_use.saturating_add(units).saturating_sub(limit);
-        places.is_free = missing <= 0 && waiting_before(&ctx.server.waits, ctx.is_retry(), ctx.db(), key) == 0;
+        places.is_free = missing <= 0 && waiting_before(&ctx.server.waits, ctx.is_retry(), ctx.db(), rule.key) == 0;
         if places.is_free {
             // Each rule of the call may need a token.
             let is_there = |last: &u64| *last < TOKEN_MAX - LIMIT_RULES_MAX as u64;

@@ -1,13 +1,13 @@
-//! LIMIT.REFUND: returns the units of a request that its limits still count.
+//! LIMIT.REFUND: returns the units of a request that its limits still count. Units of a rule that was settled were
+//! used, and stay.
 
-use super::charge::{find_units, refund_units};
-use super::request::{Mark, Request};
+use super::charge::{Counted, find_units, refund_units};
+use super::request::Request;
 use crate::command::coordination::error::LimitError;
 use crate::command::coordination::outcome;
 use crate::command::string::string_at;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
-use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::string::Digits;
@@ -23,10 +23,17 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.reply.array(0);
         return Ok(());
     };
-    let taken = read(ctx.ks, db, slot, keys)?;
-    let mut counted = Vec::with_capacity(taken.marks.len());
-    for (at, mark) in taken.marks.iter().enumerate() {
-        counted.push(find_units(ctx.ks, db, request, &keys[at], *mark, taken.at_ms, taken.units)?);
+    let text = read(ctx.ks, db, slot)?;
+    let taken = Request::read(&text).ok_or(LimitError::NotARequest)?;
+    if !taken.rules.iter().map(|charged| charged.rule.key).eq(keys.iter()) {
+        return Err(LimitError::OtherKeys.into());
+    }
+    let mut counted = Vec::with_capacity(taken.rules.len());
+    for charged in &taken.rules {
+        counted.push(match charged.settled {
+            Some(_) => Counted::Nothing,
+            None => find_units(ctx.ks, db, request, charged, taken.at_ms, charged.rule.units)?,
+        });
     }
     let before = ctx.ks.changes_by_commands();
     ctx.ks.remove(db, slot);
@@ -35,12 +42,13 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     outcome::number(ctx.reply, "units", taken.units);
     ctx.reply.bulk(b"rules");
     ctx.reply.array(counted.len());
-    for (at, counted) in counted.into_iter().enumerate() {
-        let refunded = refund_units(ctx.ks, db, request, &keys[at], counted, taken.at_ms, taken.units)?;
+    for (charged, counted) in taken.rules.iter().zip(counted) {
+        let key = charged.rule.key;
+        let refunded = refund_units(ctx.ks, db, request, key, counted, taken.at_ms)?;
         changed += u64::from(refunded > 0);
         ctx.reply.map(2);
         ctx.reply.bulk(b"key");
-        ctx.reply.bulk(&keys[at]);
+        ctx.reply.bulk(key);
         outcome::number(ctx.reply, "refunded", refunded);
     }
     // Each key counts as one change, however many effects it takes.
@@ -48,19 +56,8 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The units that a request took, with a mark for each key of the call.
-struct Taken {
-    at_ms: i64,
-    units: i64,
-    marks: Vec<Mark>,
-}
-
-fn read(ks: &Keyspace, db: DbIndex, slot: Slot, keys: Argv<'_>) -> Result<Taken, Error> {
+/// Copies the record of a request.
+pub(super) fn read(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Vec<u8>, Error> {
     let mut digits = Digits::new();
-    let text = string_at(ks, db, slot)?.as_bytes(&mut digits);
-    let Request { at_ms, units, rules } = Request::read(text).ok_or(LimitError::NotARequest)?;
-    if keys.len() != rules.len() || rules.iter().enumerate().any(|(at, (key, _))| keys[at] != **key) {
-        return Err(LimitError::OtherKeys.into());
-    }
-    Ok(Taken { at_ms, units, marks: rules.into_iter().map(|(_, mark)| mark).collect() })
+    Ok(string_at(ks, db, slot)?.as_bytes(&mut digits).to_vec())
 }

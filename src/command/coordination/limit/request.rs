@@ -1,29 +1,48 @@
 //! The record of a request: a string under the request's ID, which expires when none of its units counts any more.
 //!
 //! ```text
-//! take 1795534711000 2 2          when (Unix ms), units, rules; then for each rule:
-//!  b 40000000 0 6 user:7          kind, two numbers of its mark, length of the key, the key
+//! take 1795534711000 2 2                         when (Unix ms), units, rules; then for each rule:
+//!  g 800 0 40000000 20 0 -1 0 6 user:7           kind, units, debt, two parameters, mark, settlement, key with length
 //! ```
+//!
+//! | Kind | Parameters | The mark identifies the units at the key |
+//! |---|---|---|
+//! | `g` GCRA | ns between two units, most units at once | nothing: 0 |
+//! | `f` FIXED | max, window in ms | when the counter ends, Unix ms |
+//! | `h` `d` `w` `m` CALENDAR | max, minutes ahead of UTC | when the counter ends, Unix ms |
+//! | `s` SLIDING | max, window in ms | when the window with the units began, Unix ms |
+//! | `e` EXACT | max, window in ms | the serial number of the first unit |
+//! | `c` CONCURRENCY | limit, lease in ms | the fencing token |
+//!
+//! A settlement is the units that were used, and by how many units the key has changed; -1 and 0 before LIMIT.SETTLE.
 //!
 //! The record is one line, with a blank between two parts. Any user with write access to the key may have stored
 //! anything there, so the reader trusts nothing.
 
+use super::rule::{Kind, Rule, Unit};
+use crate::base::hasher::hash_bytes;
 use crate::base::num;
 use crate::command::limits::{LIMIT_EXACT_SERIAL_END, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX};
+use crate::value::gcra::Rate;
 
-/// Identifies the units of a request at a key.
+/// A rule of a request, with the units taken under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// How far the units moved the theoretical arrival time.
-    Bucket { cost_ns: i64 },
-    /// When the counter with the units ends.
-    Counter { ends_ms: i64 },
-    /// When the window with the units began.
-    Sliding { start_ms: i64, window_ms: i64 },
-    /// The serial number of the first unit, and how long units count.
-    Exact { first: i64, window_ms: i64 },
-    /// The fencing token of the places.
-    Places { token: i64 },
+pub(super) struct Charged<'a> {
+    /// The rule, as the request gave it.
+    pub rule: Rule<'a>,
+    /// Identifies the units at the key; see the table in the module's header.
+    pub mark: i64,
+    /// How the rule was settled, if it was.
+    pub settled: Option<Settled>,
+}
+
+/// The settlement of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// The units that the call has used; not negative.
+    pub used: i64,
+    /// The units taken in addition; negative for units returned.
+    pub change: i64,
 }
 
 /// The record of a request, parsed.
@@ -31,10 +50,10 @@ pub(super) enum Mark {
 pub(super) struct Request<'a> {
     /// When the units were taken, Unix ms.
     pub at_ms: i64,
-    /// How many units were taken under each rule; at least 1.
+    /// How many units were taken under each rule that did not say otherwise; at least 1.
     pub units: i64,
-    /// The keys of the rules, all different, with their marks.
-    pub rules: Vec<(&'a [u8], Mark)>,
+    /// The rules, with different keys.
+    pub rules: Vec<Charged<'a>>,
 }
 
 /// The record of a request, encoded.
@@ -42,8 +61,11 @@ pub(super) struct Record(Vec<u8>);
 
 const HEAD: &[u8] = b"take";
 
-/// The longest record: all keys, and at most 128 bytes of numbers for each rule and for the head.
-const RECORD_MAX_BYTES: usize = LIMIT_REQUEST_MAX_BYTES + 128 * (1 + LIMIT_RULES_MAX);
+/// The units used under a rule that is not settled.
+const UNSETTLED: i64 = -1;
+
+/// The longest record: all keys, and at most 192 bytes of numbers for each rule and for the head.
+const RECORD_MAX_BYTES: usize = LIMIT_REQUEST_MAX_BYTES + 192 * (1 + LIMIT_RULES_MAX);
 
 impl Record {
     /// Begins the record of a request with this many rules, which the caller then [adds](Self::add).
@@ -54,18 +76,15 @@ impl Record {
         record
     }
 
-    pub(super) fn add(&mut self, key: &[u8], mark: Mark) {
-        let (letter, one, other) = match mark {
-            Mark::Bucket { cost_ns } => (b'b', cost_ns, 0),
-            Mark::Counter { ends_ms } => (b'c', ends_ms, 0),
-            Mark::Sliding { start_ms, window_ms } => (b's', start_ms, window_ms),
-            Mark::Exact { first, window_ms } => (b'e', first, window_ms),
-            Mark::Places { token } => (b'p', token, 0),
-        };
+    pub(super) fn add(&mut self, charged: &Charged<'_>) {
+        let Charged { rule, mark, settled } = charged;
+        let (letter, one, other) = written(rule.kind);
+        let (used, change) = settled.map_or((UNSETTLED, 0), |settled| (settled.used, settled.change));
         self.0.extend_from_slice(&[b' ', letter]);
-        [one, other, key.len() as i64].into_iter().for_each(|value| self.number(value));
+        let len = rule.key.len() as i64;
+        [rule.units, rule.debt, one, other, *mark, used, change, len].into_iter().for_each(|value| self.number(value));
         self.0.push(b' ');
-        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(rule.key);
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -90,36 +109,85 @@ impl<'a> Request<'a> {
         if !(1..=LIMIT_RULES_MAX).contains(&count) {
             return None;
         }
-        let mut rules: Vec<(&[u8], Mark)> = Vec::with_capacity(count);
+        let mut rules: Vec<Charged<'_>> = Vec::with_capacity(count);
         for _ in 0..count {
-            let letter = parts.word()?;
-            let (one, other) = (parts.number()?, parts.number()?);
-            let mark = match letter {
-                b"b" if one >= 0 => Mark::Bucket { cost_ns: one },
-                b"c" => Mark::Counter { ends_ms: one },
-                b"s" => Mark::Sliding { start_ms: one, window_ms: other },
-                b"e" if units <= LIMIT_EXACT_UNITS_MAX && (0..LIMIT_EXACT_SERIAL_END).contains(&one) => {
-                    Mark::Exact { first: one, window_ms: other }
-                }
-                b"p" => Mark::Places { token: one },
-                _ => return None,
-            };
-            let len = parts.number().and_then(|len| usize::try_from(len).ok())?;
-            let key = parts.bytes(len)?;
-            // A refund looks at all keys first: no two rules may change one key.
-            if rules.iter().any(|(before, _)| *before == key) {
+            let charged = parts.charged()?;
+            // A call looks at all keys first: no two rules may change one key.
+            if rules.iter().any(|before| before.rule.key == charged.rule.key) {
                 return None;
             }
-            rules.push((key, mark));
+            rules.push(charged);
         }
         parts.0.is_empty().then_some(Request { at_ms, units, rules })
     }
+
+    /// Writes the record anew.
+    pub(super) fn record(&self) -> Record {
+        let mut record = Record::new(self.at_ms, self.units, self.rules.len());
+        self.rules.iter().for_each(|charged| record.add(charged));
+        record
+    }
+}
+
+/// A kind as it is written: its letter and its parameters.
+fn written(kind: Kind) -> (u8, i64, i64) {
+    match kind {
+        Kind::Gcra(rate) => (b'g', rate.cost_ns(1), rate.limit()),
+        Kind::Fixed { max, window_ms } => (b'f', max, window_ms),
+        Kind::Calendar { max, unit, offset_minutes } => {
+            let letter = match unit {
+                Unit::Hour => b'h',
+                Unit::Day => b'd',
+                Unit::Week => b'w',
+                Unit::Month => b'm',
+            };
+            (letter, max, offset_minutes)
+        }
+        Kind::Sliding { max, window_ms } => (b's', max, window_ms),
+        Kind::Exact { max, window_ms } => (b'e', max, window_ms),
+        Kind::Concurrency { limit, lease_ms } => (b'c', limit, lease_ms),
+    }
+}
+
+/// The inverse of [`written`].
+fn kind(letter: &[u8], one: i64, other: i64) -> Option<Kind> {
+    let calendar = |unit| Kind::Calendar { max: one, unit, offset_minutes: other };
+    let kind = match letter {
+        b"g" => Kind::Gcra(Rate::with_interval_ns(other, one).ok()?),
+        b"f" => Kind::Fixed { max: one, window_ms: other },
+        b"h" => calendar(Unit::Hour),
+        b"d" => calendar(Unit::Day),
+        b"w" => calendar(Unit::Week),
+        b"m" => calendar(Unit::Month),
+        b"s" => Kind::Sliding { max: one, window_ms: other },
+        b"e" => Kind::Exact { max: one, window_ms: other },
+        b"c" => Kind::Concurrency { limit: one, lease_ms: other },
+        _ => return None,
+    };
+    Some(kind).filter(|kind| kind.is_valid())
 }
 
 /// The rest of a record, with a blank before each part.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
+    fn charged(&mut self) -> Option<Charged<'a>> {
+        let letter = self.word()?;
+        let (units, debt) = (self.number()?, self.number()?);
+        let kind = kind(letter, self.number()?, self.number()?)?;
+        let (mark, used, change) = (self.number()?, self.number()?, self.number()?);
+        let len = self.number().and_then(|len| usize::try_from(len).ok())?;
+        let key = self.bytes(len)?;
+        kind.extended(debt).filter(|_| debt >= 0 && units >= 1)?;
+        if let Kind::Exact { .. } = kind
+            && (units > LIMIT_EXACT_UNITS_MAX || !(0..LIMIT_EXACT_SERIAL_END).contains(&mark))
+        {
+            return None;
+        }
+        let settled = (used >= 0).then_some(Settled { used, change });
+        Some(Charged { rule: Rule { key, kind, units, debt, hash: hash_bytes(key) }, mark, settled })
+    }
+
     fn word(&mut self) -> Option<&'a [u8]> {
         let text = self.0.strip_prefix(b" ")?;
         self.bytes(text.iter().position(|byte| *byte == b' ').unwrap_or(text.len()))
@@ -141,35 +209,59 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn mark() -> impl Strategy<Value = Mark> {
+    fn kinds() -> impl Strategy<Value = Kind> {
+        let unit = prop::sample::select(vec![Unit::Hour, Unit::Day, Unit::Week, Unit::Month]);
         prop_oneof![
-            (0..=i64::MAX).prop_map(|cost_ns| Mark::Bucket { cost_ns }),
-            any::<i64>().prop_map(|ends_ms| Mark::Counter { ends_ms }),
-            any::<(i64, i64)>().prop_map(|(start_ms, window_ms)| Mark::Sliding { start_ms, window_ms }),
-            (0..LIMIT_EXACT_SERIAL_END, any::<i64>()).prop_map(|(first, window_ms)| Mark::Exact { first, window_ms }),
-            any::<i64>().prop_map(|token| Mark::Places { token }),
+            (1..1_000i64, 0..1_000i64).prop_map(|(interval_ns, limit)| {
+                Kind::Gcra(Rate::with_interval_ns(limit, interval_ns).expect("a rate"))
+            }),
+            (0..=i64::MAX, 1..1_000i64).prop_map(|(max, window_ms)| Kind::Fixed { max, window_ms }),
+            (0..=i64::MAX, unit, -1_439..1_440i64).prop_map(|(max, unit, offset_minutes)| Kind::Calendar {
+                max,
+                unit,
+                offset_minutes
+            }),
+            (0..=i64::MAX, 1..1_000i64).prop_map(|(max, window_ms)| Kind::Sliding { max, window_ms }),
+            (0..65_537i64, 1..1_000i64).prop_map(|(max, window_ms)| Kind::Exact { max, window_ms }),
+            (0..1_000i64, 1..1_000i64).prop_map(|(limit, lease_ms)| Kind::Concurrency { limit, lease_ms }),
         ]
+    }
+
+    fn settled() -> impl Strategy<Value = Option<Settled>> {
+        proptest::option::of((0..=i64::MAX, any::<i64>()).prop_map(|(used, change)| Settled { used, change }))
+    }
+
+    fn charged() -> impl Strategy<Value = Charged<'static>> {
+        (kinds(), 1..1_000i64, 0..9i64, 0..LIMIT_EXACT_SERIAL_END, settled()).prop_map(
+            |(kind, units, debt, mark, settled)| {
+                let debt = if kind.extended(debt).is_some() { debt } else { 0 };
+                Charged { rule: Rule { key: b"", kind, units, debt, hash: 0 }, mark, settled }
+            },
+        )
+    }
+
+    fn of_key<'k>((key, charged): (&'k Vec<u8>, &Charged<'static>)) -> Charged<'k> {
+        Charged { rule: Rule { key, hash: hash_bytes(key), ..charged.rule }, ..*charged }
     }
 
     proptest! {
         #[test]
         fn requests_are_read_as_written(
             at_ms: i64, units in 1..1_000i64,
-            rules in proptest::collection::btree_map(proptest::collection::vec(any::<u8>(), 0..9), mark(), 1..9),
+            rules in proptest::collection::btree_map(proptest::collection::vec(any::<u8>(), 0..9), charged(), 1..9),
             cut in 0..64usize
         ) {
-            let mut record = Record::new(at_ms, units, rules.len());
-            rules.iter().for_each(|(key, mark)| record.add(key, *mark));
-            let expected = rules.iter().map(|(key, mark)| (key.as_slice(), *mark)).collect();
-            prop_assert_eq!(Request::read(record.as_bytes()), Some(Request { at_ms, units, rules: expected }));
-            let longer = [record.as_bytes(), b" "].concat();
+            let request = Request { at_ms, units, rules: rules.iter().map(of_key).collect() };
+            let record = request.record();
+            let text = record.as_bytes();
+            let longer = [text, b" "].concat();
             prop_assert_eq!(Request::read(&longer), None);
-            let shorter = &record.as_bytes()[..record.as_bytes().len() - cut.clamp(1, record.as_bytes().len())];
-            prop_assert_eq!(Request::read(shorter), None);
+            prop_assert_eq!(Request::read(&text[..text.len() - cut.clamp(1, text.len())]), None);
+            prop_assert_eq!(Request::read(text), Some(request));
         }
 
         #[test]
-        fn any_stored_bytes_are_handled(text in "(take)?( [-bcsep0-9]{1,3}){0,12}") {
+        fn any_stored_bytes_are_handled(text in "(take)?( [-gfhdwmsec0-9]{1,3}){0,24}") {
             Request::read(text.as_bytes());
         }
     }

@@ -1,5 +1,8 @@
-//! The syntax of LIMIT.TAKE: options, then rules. A rule is a key, a kind, and as many parameters as the kind takes. So
-//! a call can be read from front to back without reading any key, which is how [`find_keys`] finds the keys.
+//! The syntax of LIMIT.TAKE: options, then rules. A rule is a key, a kind, as many parameters as the kind takes, and
+//! options. So a call can be read from front to back without reading any key, which is how [`find_keys`] finds the
+//! keys.
+//!
+//! A word behind the parameters is an option unless a kind follows it: then it is the key of the next rule.
 
 use crate::base::hasher::hash_bytes;
 use crate::base::num;
@@ -9,6 +12,7 @@ use crate::command::limits::{
     LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS, LIMIT_RULES_MAX,
     LIMIT_WINDOW_MAX_MS,
 };
+use crate::command::string::Term;
 use crate::keyspace::limits::HOLDER_MAX_BYTES;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
@@ -24,20 +28,27 @@ const OFFSET_MAX_MINUTES: i64 = 24 * 60 - 1;
 pub(super) struct Call<'a> {
     /// The ID: the key of the call's record.
     pub request: Option<&'a [u8]>,
+    /// How long to remember the ID at least.
+    pub keep: Term<'a>,
     /// Whether the call is a DRYRUN.
     pub only_asks: bool,
-    /// How many units the call takes under each rule.
+    /// How many units the call takes under each rule that does not say otherwise.
     pub units: i64,
     /// At least one rule. All keys are different.
     pub rules: Vec<Rule<'a>>,
 }
 
 /// One limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule<'a> {
     /// The key of the limit.
     pub key: &'a [u8],
     /// The kind, with its parameters.
     pub kind: Kind,
+    /// How many units the call takes.
+    pub units: i64,
+    /// How many units beyond the limit LIMIT.SETTLE may take.
+    pub debt: i64,
     /// The hash of the key.
     pub hash: u64,
 }
@@ -70,6 +81,39 @@ impl Kind {
             Kind::Exact { .. } => "exact",
             Kind::Concurrency { .. } => "concurrency",
         }
+    }
+
+    /// Whether a call could give these parameters.
+    pub(super) fn is_valid(self) -> bool {
+        let is_window = |window_ms| (1..=LIMIT_WINDOW_MAX_MS).contains(&window_ms);
+        match self {
+            Kind::Gcra(_) => true,
+            Kind::Fixed { max, window_ms } | Kind::Sliding { max, window_ms } => max >= 0 && is_window(window_ms),
+            Kind::Exact { max, window_ms } => (0..=LIMIT_EXACT_MAX).contains(&max) && is_window(window_ms),
+            Kind::Calendar { max, offset_minutes, .. } => {
+                max >= 0 && (-OFFSET_MAX_MINUTES..=OFFSET_MAX_MINUTES).contains(&offset_minutes)
+            }
+            Kind::Concurrency { limit, lease_ms } => {
+                (0..=UNITS_MAX.cast_signed()).contains(&limit) && (1..=LIMIT_REQUEST_MAX_MS).contains(&lease_ms)
+            }
+        }
+    }
+
+    /// The kind with a limit that is larger by `debt` units; `None` if no limit of this kind is that large.
+    pub(super) fn extended(self, debt: i64) -> Option<Kind> {
+        let extended = match self {
+            _ if debt == 0 => self,
+            Kind::Gcra(rate) => Kind::Gcra(rate.extended(debt).ok()?),
+            Kind::Fixed { max, window_ms } => Kind::Fixed { max: max.checked_add(debt)?, window_ms },
+            Kind::Sliding { max, window_ms } => Kind::Sliding { max: max.checked_add(debt)?, window_ms },
+            Kind::Exact { max, window_ms } => Kind::Exact { max: max.checked_add(debt)?, window_ms },
+            Kind::Calendar { max, unit, offset_minutes } => {
+                Kind::Calendar { max: max.checked_add(debt)?, unit, offset_minutes }
+            }
+            // A place that nobody returns is lost with its lease, and a call uses no more places than it took.
+            Kind::Concurrency { .. } => return None,
+        };
+        extended.is_valid().then_some(extended)
     }
 }
 
@@ -104,12 +148,15 @@ const WORDS: [(&str, Word, &[&str]); 6] = [
     ("CONCURRENCY", Word::Concurrency, &["limit", "lease-ms"]),
 ];
 
+/// The options of a rule, which have a value each.
+const OPTIONS: [&str; 2] = ["UNITS", "DEBT"];
+
 const UNITS: [(&str, Unit); 4] =
     [("hour", Unit::Hour), ("day", Unit::Day), ("week", Unit::Week), ("month", Unit::Month)];
 
 impl<'a> Call<'a> {
     pub(super) fn parse(args: &mut Args<'a>) -> Result<Call<'a>, Error> {
-        let mut call = Call { request: None, only_asks: false, units: 1, rules: Vec::new() };
+        let mut call = Call { request: None, keep: Term::Unsaid, only_asks: false, units: 1, rules: Vec::new() };
         let mut units = None;
         while !args.option("rules", 1) {
             if call.request.is_none() && args.option("id", 1) {
@@ -118,7 +165,7 @@ impl<'a> Call<'a> {
                 units = Some(num::parse_i64(args.bytes()?).ok_or_else(|| Error::from(LimitError::Units))?);
             } else if !call.only_asks && args.flag("dryrun") {
                 call.only_asks = true;
-            } else {
+            } else if !call.keep.take_deadline(args)? {
                 return Err(Error::Syntax);
             }
         }
@@ -142,11 +189,12 @@ impl<'a> Call<'a> {
             let Ok(key) = args.bytes() else { return Err(LimitError::Missing { number }.into()) };
             let hash = hash_bytes(key);
             let same = self.rules.iter().position(|before| before.hash == hash && before.key == key);
-            let kind = Kind::parse(args, number, self.units)?;
+            let kind = Kind::parse(args, number)?;
             if let Some(before) = same {
                 return Err(LimitError::SameKey { first: before + 1, second: number }.into());
             }
-            self.rules.push(Rule { key, kind, hash });
+            let rule = Rule { key, kind, units: self.units, debt: 0, hash };
+            self.rules.push(rule.with_options(args, number)?);
         }
         Ok(())
     }
@@ -154,6 +202,12 @@ impl<'a> Call<'a> {
     fn check_request(&self) -> Result<(), Error> {
         let places = self.rules.iter().position(|rule| matches!(rule.kind, Kind::Concurrency { .. }));
         let Some(request) = self.request else {
+            if self.keep != Term::Unsaid {
+                return Err(LimitError::NothingToKeep.into());
+            }
+            if let Some(at) = self.rules.iter().position(|rule| rule.debt > 0).filter(|_| !self.only_asks) {
+                return Err(LimitError::DebtWithoutId { number: at + 1 }.into());
+            }
             return match places.filter(|_| !self.only_asks) {
                 Some(at) => Err(LimitError::NoHolder { number: at + 1 }.into()),
                 None => Ok(()),
@@ -173,9 +227,43 @@ impl<'a> Call<'a> {
     }
 }
 
+impl Rule<'_> {
+    /// Reads the options of the rule; rules are numbered from 1.
+    #[inline]
+    fn with_options(mut self, args: &mut Args<'_>, number: usize) -> Result<Self, Error> {
+        if is_option(args.argv(), args.position()) {
+            self.read_options(args, number)?;
+        }
+        if matches!(self.kind, Kind::Exact { .. }) && self.units > LIMIT_EXACT_UNITS_MAX {
+            return Err(LimitError::ExactUnits { number }.into());
+        }
+        Ok(self)
+    }
+
+    #[inline(never)]
+    fn read_options(&mut self, args: &mut Args<'_>, number: usize) -> Result<(), Error> {
+        let (mut units, mut debt) = (None, None);
+        while is_option(args.argv(), args.position()) {
+            if units.is_none() && args.option("units", 1) {
+                units = Some(Parameters { args, number }.whole("UNITS", 1, i64::MAX)?);
+            } else if debt.is_none() && args.option("debt", 1) {
+                debt = Some(Parameters { args, number }.whole("DEBT", 0, i64::MAX)?);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        self.units = units.unwrap_or(self.units);
+        self.debt = debt.unwrap_or(0);
+        if self.kind.extended(self.debt).is_none() {
+            return Err(LimitError::Debt { number, kind: self.kind.name() }.into());
+        }
+        Ok(())
+    }
+}
+
 impl Kind {
     /// Reads the kind of a rule, with its parameters; rules are numbered from 1.
-    fn parse(args: &mut Args<'_>, number: usize, units: i64) -> Result<Kind, Error> {
+    fn parse(args: &mut Args<'_>, number: usize) -> Result<Kind, Error> {
         let Ok(word) = args.bytes() else { return Err(LimitError::Missing { number }.into()) };
         let Some(&(kind, word, parameters)) = known(word) else {
             return Err(LimitError::UnknownKind { number, word: excerpt(word, 32) }.into());
@@ -184,7 +272,7 @@ impl Kind {
             let parameters = parameters.join(" ");
             return Err(LimitError::Incomplete { number, kind, parameters }.into());
         }
-        Parameters { args, number }.kind(word, units)
+        Parameters { args, number }.kind(word)
     }
 }
 
@@ -195,7 +283,7 @@ struct Parameters<'p, 'a> {
 }
 
 impl Parameters<'_, '_> {
-    fn kind(&mut self, word: Word, units: i64) -> Result<Kind, Error> {
+    fn kind(&mut self, word: Word) -> Result<Kind, Error> {
         if let Word::Gcra = word {
             let rate = self.whole("rate", 1, i64::MAX)?;
             let (period_ms, burst) = (self.whole("period-ms", 1, i64::MAX)?, self.whole("burst", 0, i64::MAX)?);
@@ -217,7 +305,6 @@ impl Parameters<'_, '_> {
         let window_ms = self.whole("window-ms", 1, LIMIT_WINDOW_MAX_MS)?;
         match word {
             Word::Sliding => Ok(Kind::Sliding { max, window_ms }),
-            Word::Exact if units > LIMIT_EXACT_UNITS_MAX => Err(LimitError::ExactUnits { number: self.number }.into()),
             Word::Exact => Ok(Kind::Exact { max, window_ms }),
             _ => Ok(Kind::Fixed { max, window_ms }),
         }
@@ -242,6 +329,12 @@ fn known(word: &[u8]) -> Option<&'static (&'static str, Word, &'static [&'static
     WORDS.iter().find(|(name, ..)| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
+/// Whether an option of a rule stands at `at`.
+fn is_option(argv: Argv<'_>, at: usize) -> bool {
+    let is_word = |word: &[u8]| OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option.as_bytes()));
+    argv.get(at).is_some_and(is_word) && argv.get(at + 1).is_none_or(|next| known(next).is_none())
+}
+
 fn rule_count(count: i64) -> Option<usize> {
     usize::try_from(count).ok().filter(|count| (1..=LIMIT_RULES_MAX).contains(count))
 }
@@ -260,7 +353,7 @@ pub(super) fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
         if is("id") {
             argv.get(at + 1)?;
             keys.push(key(at + 1));
-        } else if !is("units") && !is("dryrun") {
+        } else if !is("units") && !is("dryrun") && !Term::Unsaid.take_deadline(&mut Args::new(argv, at)).ok()? {
             return None;
         }
         at += if is("dryrun") { 1 } else { 2 };
@@ -271,6 +364,9 @@ pub(super) fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
         keys.push(key(at));
         let (.., parameters) = known(argv.get(at + 1)?)?;
         at += 2 + parameters.len();
+        while is_option(argv, at) {
+            at += 2;
+        }
     }
     (at == argv.len()).then_some(keys)
 }
@@ -284,7 +380,7 @@ mod tests {
     fn word() -> impl Strategy<Value = &'static str> {
         prop::sample::select(vec![
             "ID", "id", "DRYRUN", "UNITS", "RULES", "rules", "1", "2", "3", "0", "GCRA", "FIXED", "SLIDING", "EXACT",
-            "CALENDAR", "day", "a", "b", "c",
+            "CALENDAR", "day", "a", "b", "c", "PX", "exat", "DEBT", "units",
         ])
     }
 
@@ -297,7 +393,9 @@ mod tests {
             vec!["CALENDAR", "1", "week", "-60"],
             vec!["concurrency", "1", "1000"],
         ]);
-        (word(), kind).prop_map(|(key, kind)| [&[key][..], &kind].concat())
+        let options =
+            prop::sample::select(vec![vec![], vec!["UNITS", "2"], vec!["debt", "1"], vec!["DEBT", "2", "UNITS", "3"]]);
+        (word(), kind, options).prop_map(|(key, kind, options)| [&[key][..], &kind, &options].concat())
     }
 
     proptest! {

@@ -146,7 +146,7 @@ fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
     let owner = ["ann", "bob", "eve"][at];
     let request = ["request:ann", "request:bob", "request:eve"][at];
     let token = (1 + rng.below(200)).to_string();
-    let (words, key, what): (&[&str], &'static str, What) = match rng.below(20) {
+    let (words, key, what): (&[&str], &'static str, What) = match rng.below(21) {
         0..3 => (&["LOCK.ACQUIRE", "lock", owner, "PX", deadline], "lock", What::Grant),
         3 => (&["LOCK.RELEASE", "lock", owner], "lock", What::Plain),
         4 => (&["LOCK.ACQUIRE", "lock", owner, "PX", deadline, "BLOCK", "300"], "lock", What::Block("lock")),
@@ -163,6 +163,7 @@ fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
         }
         // If the request's own key is absent, no other key matters.
         15 => (&["LIMIT.REFUND", request, "limit", "gate"], request, What::Plain),
+        20 => (&["LIMIT.SETTLE", request, &n[n.len() - 1..], "limit", "gate"], request, What::Plain),
         16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], owner, What::Plain),
         17 => (&["GUARD", "lock", &token, "INCR", "counter"], "lock", What::Plain),
         18 => (&["ID.NEXT", "ids", "COUNT", "3"], "ids", What::Plain),
