@@ -211,9 +211,10 @@ impl Selector {
         if part.is_empty() || has_spaces(part) {
             return Err(RuleError::Syntax);
         }
-        if !entry.sub.is_empty() {
-            let sub = entry.find_sub(part).ok_or(RuleError::UnknownCommand)?;
+        if let Some(sub) = entry.find_sub(part) {
             self.set(sub, true, table);
+        } else if entry.command.is_container() {
+            return Err(RuleError::UnknownCommand);
         } else {
             let args = self.first_args.entry(entry.id.index()).or_default();
             if !args.iter().any(|arg| arg == part) {

@@ -54,7 +54,8 @@ fn describe(reply: &mut Reply, entry: &Entry) {
     command.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
     reply.set(command.keys.len());
     command.keys.iter().for_each(|spec| describe_spec(reply, spec));
-    if entry.sub.is_empty() {
+    // Clients take a command with subcommands for a container.
+    if !command.is_container() {
         reply.set(0);
     } else {
         reply.array(entry.sub.len());
@@ -159,7 +160,7 @@ fn document(reply: &mut Reply, entry: &Entry) {
     let command = entry.command;
     // A test makes sure that every syntax parses.
     let arguments = syntax::parse(command.syntax).unwrap_or_default();
-    let is_container = !entry.sub.is_empty();
+    let is_container = command.is_container();
     reply.bulk(entry.full_name.as_bytes());
     let name = entry.full_name.as_str();
     let deprecated = DEPRECATED.iter().find(|deprecated| deprecated.0 == name);

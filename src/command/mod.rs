@@ -205,8 +205,8 @@ mod tests {
         {
             complain("only a command that stores can be denied memory");
         }
-        if matches!(command.run, Run::Container) && command.sub.is_empty() {
-            complain("a container must have subcommands");
+        if matches!(command.run, Run::Container) && !command.is_container() {
+            complain("a container must have subcommands, and no arguments of its own");
         }
         // An administrator's command may wait for the disk, which does not count as blocking.
         let may_wait_for_others =

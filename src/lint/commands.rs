@@ -20,7 +20,7 @@ pub(super) fn find<'t, R>(
 ) -> (Option<&'t Entry<R>>, Option<String>) {
     let container = argv.get(0).and_then(|name| table.find(name));
     let is_known = argv.get(1).is_some_and(|sub| sub != UNKNOWN);
-    if container.is_some_and(|container| !container.sub.is_empty()) && !is_known {
+    if container.is_some_and(|container| container.command.is_container()) && !is_known {
         return (None, None);
     }
     let Some(entry) = table.named_by(argv) else {

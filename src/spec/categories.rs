@@ -66,7 +66,7 @@ fn category_of_group<R>(command: &Command<R>) -> Option<&'static str> {
         // A command for certain value types belongs only to their groups; one that waits for other servers belongs to
         // none.
         Group::Generic if ["@list", "@connection"].iter().any(|other| command.categories.contains(other)) => None,
-        group if command.sub.is_empty() => group.category(),
+        group if !command.is_container() => group.category(),
         _ => None,
     }
 }

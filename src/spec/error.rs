@@ -51,6 +51,9 @@ pub enum Error {
     /// The number of arguments is wrong.
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arity(Cow<'static, str>),
+    /// The number of arguments of one of this server's own commands is wrong. The text says what is missing.
+    #[error("{0}")]
+    OwnArity(Cow<'static, str>),
     /// A timeout argument is not a number.
     #[error("ERR timeout is not a float or out of range")]
     TimeoutNotFloat,

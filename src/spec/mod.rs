@@ -10,10 +10,12 @@ pub(crate) mod batch;
 pub(crate) mod categories;
 pub(crate) mod error;
 pub(crate) mod keys;
+mod near;
 pub(crate) mod secrets;
 pub mod session_key;
 pub mod syntax;
 pub mod table;
+pub(crate) mod usage;
 
 use bitflags::bitflags;
 
@@ -521,6 +523,12 @@ impl<R> Command<R> {
             tips: &[],
             run,
         }
+    }
+
+    /// Whether it only holds subcommands. A command that runs may hold some, too, such as HELP: a call that its own
+    /// number of arguments does not fit.
+    pub fn is_container(&self) -> bool {
+        !self.sub.is_empty() && self.syntax.is_empty()
     }
 
     /// Whether it has arguments that are keys.

@@ -89,16 +89,21 @@ pub fn parse(syntax: &str) -> Result<Vec<Arg>, String> {
     Ok(args)
 }
 
-/// Returns a declaration for people, without the names of groups, which only clients need.
-pub fn without_names(syntax: &str) -> String {
+/// Returns a declaration for people, without types and the names of groups, which only clients need.
+pub fn for_people(syntax: &str) -> String {
     let mut shown = String::with_capacity(syntax.len());
     let mut word_is_typed = false;
     let mut rest = syntax;
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
-        if c == ':' && (word_is_typed || shown.ends_with([']', '>', ')'])) {
-            rest = rest.trim_start_matches(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-            continue;
+        if c == ':' {
+            let after = rest.trim_start_matches(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            let declared = &rest[..rest.len() - after.len()];
+            // `ip:port` is a value of its own.
+            if word_is_typed || shown.ends_with([']', '>', ')']) || kind("", declared) != Kind::String {
+                rest = after;
+                continue;
+            }
         }
         let begins_word = shown.is_empty() || shown.ends_with([' ', '[', '<', '(', '|']);
         word_is_typed = !c.is_ascii_lowercase() && (word_is_typed || begins_word);
@@ -262,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn help_texts_omit_the_names_of_groups() {
+    fn help_texts_omit_types_and_the_names_of_groups() {
         for (syntax, shown) in [
             ("key [NX | XX]:condition [CH:change] (score member):data...", "key [NX | XX] [CH] (score member)..."),
-            ("<ip:port | ID id> increment:double", "<ip:port | ID id> increment:double"),
+            ("<ip:port | ID id> increment:double", "<ip:port | ID id> increment"),
             ("<*:auto-id | id>:id-selector [COUNT count]", "<* | id> [COUNT count]"),
         ] {
-            assert_eq!(without_names(syntax), shown);
+            assert_eq!(for_people(syntax), shown);
         }
     }
 

@@ -6,7 +6,9 @@
 
 use super::error::{Error, excerpt};
 use super::keys::keys_of;
+use super::near::nearest;
 use super::secrets::secrets_of;
+use super::usage::wrong_count;
 use super::{Command, Databases, Flags, KeyArg, Secret};
 use crate::resp::request::Argv;
 
@@ -70,6 +72,15 @@ impl<R> Entry<R> {
 
     fn is_called(&self, name: &[u8]) -> bool {
         self.called.as_bytes().eq_ignore_ascii_case(name)
+    }
+
+    /// Returns the subcommand `name` if a call with `argc` arguments, its names included, means that; else this command
+    /// if it runs itself. `None` if there is no such subcommand.
+    fn sub_of_call(&self, name: &[u8], argc: usize) -> Option<&Entry<R>> {
+        if self.is_plain(argc) {
+            return Some(self);
+        }
+        self.find_sub(name).or((!self.command.is_container()).then_some(self))
     }
 
     /// Returns the subcommand of this name, in any case.
@@ -197,7 +208,7 @@ impl<R> CommandTable<R> {
     pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry<R>> {
         let entry = self.find(argv.get(0)?)?;
         match argv.get(1) {
-            Some(name) if !entry.sub.is_empty() => entry.find_sub(name),
+            Some(name) if !entry.sub.is_empty() => entry.sub_of_call(name, argv.len()),
             _ => Some(entry),
         }
     }
@@ -232,8 +243,27 @@ impl<R> CommandTable<R> {
     /// Finds the command or subcommand that `argv` calls, and checks its number of arguments.
     #[inline]
     pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry<R>, Error> {
-        let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
+        let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| self.unknown_command(argv))?;
         self.resolve_in(entry, argv)
+    }
+
+    #[cold]
+    fn unknown_command(&self, argv: Argv<'_>) -> Error {
+        const SHOWN_BYTES: usize = 128;
+        let mut args = String::new();
+        for arg in argv.iter().skip(1) {
+            if args.len() >= SHOWN_BYTES {
+                break;
+            }
+            args.push_str(&format!("'{}' ", excerpt(arg, SHOWN_BYTES - args.len())));
+        }
+        let name = excerpt(&argv[0], SHOWN_BYTES);
+        // Redis' text comes first, since clients may compare how it begins. Sentinel's port has few commands: most of
+        // those that are sent to it in vain are not mistyped.
+        let names = self.iter().map(|entry| entry.called.as_str());
+        let near = if self.of_sentinel.is_some() { nearest(&argv[0], names) } else { None };
+        let hint = near.map(|near| format!("- did you mean '{}'?", near.to_ascii_uppercase())).unwrap_or_default();
+        Error::owned(format!("ERR unknown command '{name}', with args beginning with: {args}{hint}"))
     }
 
     /// Finds the nested command that a call of `command` runs, if it [runs](Command::inner) others. Fails if there is
@@ -331,12 +361,19 @@ fn resolve_sub<'t, R>(mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Ent
     if !entry.sub.is_empty()
         && let Some(name) = argv.get(1)
     {
-        entry = entry.find_sub(name).ok_or_else(|| unknown_subcommand(entry, name))?;
+        entry = entry.sub_of_call(name, argv.len()).ok_or_else(|| unknown_subcommand(entry, name))?;
     }
-    if !entry.command.accepts(argv.len()) {
-        return Err(Error::Arity(entry.full_name.clone().into()));
+    if entry.command.accepts(argv.len()) { Ok(entry) } else { Err(wrong_arity(entry, argv.len())) }
+}
+
+#[cold]
+fn wrong_arity<R>(entry: &Entry<R>, argc: usize) -> Error {
+    let (name, command) = (&entry.full_name, entry.command);
+    if command.is_own() && !command.is_container() {
+        wrong_count(name, command.syntax, argc.saturating_sub(entry.name_args()))
+    } else {
+        Error::Arity(name.clone().into())
     }
-    Ok(entry)
 }
 
 /// Makes the entries of all commands in the order of their names, with `names` as for [`CommandTable::renamed`].
@@ -365,7 +402,7 @@ fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, i
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
     let called = command.name.to_ascii_lowercase();
-    let plain_args = if command.sub.is_empty() { command.argument_counts() } else { (usize::MAX, 0) };
+    let plain_args = if command.is_container() { (usize::MAX, 0) } else { command.argument_counts() };
     Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called, plain_args }
 }
 
@@ -497,20 +534,6 @@ fn lower_case(word: u64) -> u64 {
     let above_z = low_bits + (0x7f - u64::from(b'Z')) * EACH;
     let is_upper = from_a & !above_z & !word & (0x80 * EACH);
     word | is_upper >> 2
-}
-
-#[cold]
-fn unknown_command(argv: Argv<'_>) -> Error {
-    const SHOWN_BYTES: usize = 128;
-    let mut args = String::new();
-    for arg in argv.iter().skip(1) {
-        if args.len() >= SHOWN_BYTES {
-            break;
-        }
-        args.push_str(&format!("'{}' ", excerpt(arg, SHOWN_BYTES - args.len())));
-    }
-    let name = excerpt(&argv[0], SHOWN_BYTES);
-    Error::owned(format!("ERR unknown command '{name}', with args beginning with: {args}"))
 }
 
 #[cold]

@@ -61,13 +61,15 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("acl/user.rs", &["reset"], "a rule of ACL SETUSER"),
     ("engine/observe/events.rs", &["*"], "names of events, which are often those of commands"),
     ("meters/latency.rs", &["command"], "an event of LATENCY"),
+    ("lint/commands.rs", &["limit"], "an option of commands that return all they find"),
     ("lint/parse/lexer.rs", &["function"], "a word of Lua"),
     ("lint/parse/parser.rs", &["function"], "a word of Lua"),
     ("lint/walk.rs", &["type"], "a function of Lua"),
     ("persist/conformance.rs", &["sync"], "an operation of the simulated disk"),
     ("persist/rdb_export.rs", &["rdb-export", "save"], "a thread, and who is said to have made a file"),
     ("spec/mod.rs", &["cluster", "pubsub", "readonly", "set"], "groups and flags as COMMAND shows them"),
-    ("spec/syntax.rs", &["timeout"], "a name of arguments"),
+    ("spec/syntax.rs", &["limit", "timeout"], "names of arguments"),
+    ("wait/wait_queues.rs", &["ticket"], "a kind of push"),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::error::QueueError;
 use super::outcome;
+use crate::command::help::family;
 use crate::command::limits::{REDRIVE_COUNT, REDRIVE_MAX_BYTES, REDRIVE_SCANNED_PER_LETTER};
 use crate::command::stream::STREAM_EXHAUSTED;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -137,18 +138,21 @@ fn redrive(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The family's table.
-pub(crate) const COMMANDS: &[Command] = &[Command {
-    name: "xdlq.redrive",
-    arity: -3,
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
-    group: Group::Coordination,
-    categories: &["@stream"],
-    // Neither Redis nor Valkey has this command.
-    since: "0.1.0",
-    complexity: "O(N) with N the number of dead letters examined",
-    summary: "Puts dead letters back into their original stream, as new entries.",
-    syntax: "dead-letters:key stream:key [GROUP group] [START id] [COUNT count:integer]",
-    run: Run::Now(redrive),
-    ..Command::EMPTY
-}];
+pub(crate) const COMMANDS: &[Command] = &[
+    family("xdlq"),
+    Command {
+        name: "xdlq.redrive",
+        arity: -3,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        group: Group::Coordination,
+        categories: &["@stream"],
+        // Neither Redis nor Valkey has this command.
+        since: "0.1.0",
+        complexity: "O(N) with N the number of dead letters examined",
+        summary: "Puts dead letters back into their original stream, as new entries.",
+        syntax: "dead-letters:key stream:key [GROUP group] [START id] [COUNT count:integer]",
+        run: Run::Now(redrive),
+        ..Command::EMPTY
+    },
+];

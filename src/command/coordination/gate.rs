@@ -10,6 +10,7 @@ use super::grant::{
     BASE, Options, Page, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
     retry_after_ms, units, wait, waiting_before,
 };
+use crate::command::help::family;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::verb::handles::{Found, GateKind, GateMut};
 use crate::resp::reply::Reply;
@@ -234,6 +235,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("gate"),
     Command {
         name: "gate.acquire",
         arity: -5,

@@ -8,6 +8,7 @@
 
 use super::error::TokenError;
 use crate::base::num;
+use crate::command::help::FAMILY_HELP;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::NEVER;
 use crate::keyspace::any_value::ValueRef;
@@ -70,6 +71,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     complexity: "That of the command, and O(log N) with N the number of holders of the key",
     summary: "Runs a command only if the lease of a fencing token is held.",
     syntax: "key token:integer command [argument...]",
+    sub: &[FAMILY_HELP],
     run: Run::MayWait(guard),
     ..Command::EMPTY
 }];

@@ -15,6 +15,7 @@
 use super::error::IdError;
 use super::outcome;
 use crate::base::num;
+use crate::command::help::family;
 use crate::command::limits::ID_COUNT_MAX;
 use crate::command::string::string_at;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -134,19 +135,23 @@ impl Shape {
 }
 
 /// The family's table.
-pub(crate) const COMMANDS: &[Command] = &[Command {
-    name: "id.next",
-    arity: -2,
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    keys: &[KeySpec::one(1, Access::Update)],
-    group: Group::Coordination,
-    since: "0.1.0",
-    summary: "Returns the next 64-bit IDs, which always increase, even if the clock steps back.",
-    syntax: "key [COUNT count] [SHAPE <SNOWFLAKE | COUNTER>]:shape [EPOCH unix-time-milliseconds] [NODE node:integer]",
-    event: "incrby",
-    run: Run::Now(next),
-    ..Command::EMPTY
-}];
+pub(crate) const COMMANDS: &[Command] = &[
+    family("id"),
+    Command {
+        name: "id.next",
+        arity: -2,
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        group: Group::Coordination,
+        since: "0.1.0",
+        summary: "Returns the next 64-bit IDs, which always increase, even if the clock steps back.",
+        syntax: "key [COUNT count] [SHAPE <SNOWFLAKE | COUNTER>]:shape [EPOCH unix-time-milliseconds] \
+            [NODE node:integer]",
+        event: "incrby",
+        run: Run::Now(next),
+        ..Command::EMPTY
+    },
+];
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,7 @@ use super::grant::{
 };
 use super::outcome;
 use crate::base::num;
+use crate::command::help::family;
 use crate::command::limits::HOLDERS_COUNT;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::NEVER;
@@ -239,6 +240,7 @@ fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("lock"),
     Command {
         name: "lock.acquire",
         arity: -5,

@@ -12,6 +12,7 @@
 use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
 use super::error::OnceError;
+use crate::command::help::FAMILY_HELP;
 use crate::command::limits::ONCE_REPLY_MAX_BYTES;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::Slot;
@@ -182,6 +183,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     summary: "Runs a command at the first call with an id, and repeats its reply to further calls for a while.",
     syntax: "id:key <EX seconds | PX milliseconds | EXAT unix-time-seconds | \
         PXAT unix-time-milliseconds>:expiration [KEEPERR] command [argument...]",
+    sub: &[FAMILY_HELP],
     run: Run::MayWait(once),
     ..Command::EMPTY
 }];

@@ -3,6 +3,7 @@
 use super::error::GrantError;
 use super::grant::{BASE, Said, answer};
 use crate::base::num;
+use crate::command::help::family;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::Flags;
 use crate::spec::args::Args;
@@ -23,13 +24,16 @@ fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The family's table.
-pub(crate) const COMMANDS: &[Command] = &[Command {
-    name: "ticket.cancel",
-    arity: 2,
-    flags: Flags::NOSCRIPT.union(Flags::FAST),
-    complexity: "O(log N) with N the number of waiting calls",
-    summary: "Cancels a call that is waiting with ASYNC.",
-    syntax: "ticket:integer",
-    run: Run::Now(cancel),
-    ..BASE
-}];
+pub(crate) const COMMANDS: &[Command] = &[
+    family("ticket"),
+    Command {
+        name: "ticket.cancel",
+        arity: 2,
+        flags: Flags::NOSCRIPT.union(Flags::FAST),
+        complexity: "O(log N) with N the number of waiting calls",
+        summary: "Cancels a call that is waiting with ASYNC.",
+        syntax: "ticket:integer",
+        run: Run::Now(cancel),
+        ..BASE
+    },
+];

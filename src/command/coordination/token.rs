@@ -3,6 +3,7 @@
 use super::error::TokenError;
 use super::grant::BASE;
 use crate::base::num;
+use crate::command::help::family;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::limits::RESTORED_TOKEN_MAX;
 use crate::spec::Flags;
@@ -32,6 +33,7 @@ const TOKEN: Command =
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("token"),
     Command {
         name: "token.last",
         arity: 1,

@@ -2,6 +2,7 @@
 //! family.
 
 use super::error::QueueError;
+use crate::command::help::family;
 use crate::command::limits::{DELAYED_COUNT, DELAYED_LIST_MAX_BYTES, DELAYED_MAX_COUNT, PENDING_EFFECT_BYTES};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
@@ -75,6 +76,7 @@ fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("xdelay"),
     Command {
         name: "xdelay.cancel",
         arity: -3,

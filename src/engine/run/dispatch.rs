@@ -8,6 +8,7 @@ use crate::base::num::parse_i64;
 use crate::config::Config;
 use crate::engine::client::audit;
 use crate::engine::observe::audience::Audience;
+use crate::engine::run::explain::explained;
 use crate::engine::run::pipeline::Past;
 use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, MayWait, Origin, Run, ServerState};
 use crate::keyspace::any_value::Value;
@@ -327,6 +328,11 @@ pub(crate) fn call(
         }
         Err(error) => {
             debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} failed half-way", entry.full_name);
+            let error = if entry.command.is_own() {
+                explained(ks, server.table, session.db, entry, argv, error)
+            } else {
+                error
+            };
             fail(server, entry, &error, reply, start);
             None
         }

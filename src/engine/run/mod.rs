@@ -7,6 +7,7 @@ pub(crate) mod connections;
 pub(crate) mod debugging;
 pub(crate) mod dispatch;
 pub mod ending;
+mod explain;
 pub(crate) mod feed;
 pub(crate) mod inner_call;
 pub(crate) mod pipeline;

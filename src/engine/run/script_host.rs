@@ -65,7 +65,7 @@ impl ScriptHost<'_, '_> {
         };
         let entry = match entry {
             Ok(entry) => entry,
-            Err(Error::Arity(_)) => {
+            Err(Error::Arity(_) | Error::OwnArity(_)) => {
                 return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
             }
             Err(_) => return Err(Error::text("ERR Unknown Redis command called from script")),

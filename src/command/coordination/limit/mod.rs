@@ -31,11 +31,13 @@ mod settle;
 mod sliding;
 mod take;
 
+use crate::command::help::family;
 use crate::engine::{Command, Run};
 use crate::spec::{Access, Flags, Group, KeySpec};
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("limit"),
     Command {
         name: "limit.take",
         arity: -7,

@@ -19,11 +19,13 @@ mod reserve;
 mod settle;
 
 use super::grant::BASE;
+use crate::command::help::family;
 use crate::engine::{Command, Run};
 use crate::spec::{Access, Begin, Find, Flags, KeySpec};
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
+    family("stock"),
     Command {
         name: "stock.set",
         categories: &["@dangerous"],
