@@ -35,6 +35,7 @@ mod feed;
 mod floors;
 mod formats;
 mod group;
+mod guides;
 mod handover;
 mod harness;
 mod histories;

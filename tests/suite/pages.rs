@@ -151,7 +151,9 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
         let is_id_or_unix_time = text.len() > 12 && is_digits(text);
         let is_of_stream =
             text.split_once('-').is_some_and(|(ms, seq)| ms.len() == 13 && is_digits(ms) && is_digits(seq));
-        let hides = is_id_or_unix_time || is_of_stream || (is_time && number != "0");
+        // Over RESP3 redis-cli prints a field and its value on one line.
+        let is_beside = front.ends_with("-ms\" => (integer)");
+        let hides = is_id_or_unix_time || is_of_stream || ((is_time || is_beside) && number != "0");
         is_time = ["-ms\"", "\"client-id\"", "\"client-addr\""].iter().any(|name| line.ends_with(name));
         format!("{front} {}", if hides { "#" } else { number })
     };

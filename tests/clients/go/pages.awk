@@ -4,8 +4,8 @@ BEGIN {
     FS = "\t"
     port = ENVIRON["PORT"]
     takes = "(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) (answer answer, err error)"
-    print "package main\n\nimport (\n\t\"context\"\n\t\"strconv\"\n\t\"time\"\n\n\t\"github.com/redis/go-redis/v9\"\n)\n"
-    print "var _, _ = strconv.Itoa, time.Second\n"
+    print "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"strconv\"\n\t\"strings\"\n\t\"time\"\n\n\t\"github.com/redis/go-redis/v9\"\n)\n"
+    print "var _, _, _, _ = fmt.Sprint, strconv.Itoa, strings.HasPrefix, time.Second\n"
     print "var pages = []page{"
 }
 {
@@ -15,7 +15,7 @@ BEGIN {
     while ((getline line <$1) > 0) {
         gsub(/6379/, port, line)
         text = text line "\n"
-        if (match(line, /^[a-z, ]+ :=/)) {
+        if (match(line, /^[a-z][a-z, ]* :=/)) {
             count = split(substr(line, 1, RLENGTH - 3), names, /, */)
             for (i = 1; i <= count; i++) {
                 used = used "\t\t_ = " names[i] "\n"

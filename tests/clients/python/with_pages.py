@@ -1,5 +1,7 @@
 """redis-py, as the pages show it: each of their snippets, unchanged except for the port."""
 
+import contextlib
+import io
 import os
 import pathlib
 import re
@@ -28,6 +30,19 @@ def calls(r, command):
     return r.info("commandstats").get(f"cmdstat_{command.lower()}", {"calls": 0})["calls"]
 
 
+def prints_as_shown(program, text, names):
+    """Runs a snippet. What a line prints is shown behind it, as in `print(x)  # 1`; `...` stands for the rest."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(program, names)
+    shown = re.findall(r"^print\(.*\)  # (.+)$", text, re.MULTILINE)
+    printed = out.getvalue().splitlines()
+    if shown:
+        assert len(printed) == len(shown), (printed, shown)
+    for line, comment in zip(printed, shown):
+        begin = comment.removesuffix("...")
+        assert line.startswith(begin) if begin != comment else line == comment, (line, comment)
+
+
 def shows(page, text, connection):
     """Runs a snippet in the state that its page describes before it. A snippet that waits is first run in vain."""
     r = redis.Redis.from_url(URL, decode_responses=True)
@@ -49,7 +64,7 @@ def shows(page, text, connection):
         assert names["granted"] == 0 and names["fields"]["reason"] == "timeout", names["fields"]
         assert calls(r, command) == before + 1, "it has called again"
         r.execute_command("LOCK.BREAK", key)
-    exec(program, names)
+    prints_as_shown(program, text, names)
     for outcome in ("granted", "outcome"):
         assert names.get(outcome, 1) == 1, outcome
     assert isinstance(names.get("fields", {}), dict), names["fields"]

@@ -15,6 +15,8 @@ final class PagePrograms {
     private static final String OVERVIEW = "docs/coordination/README.md";
     private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"");
 
+    private static final io.lettuce.core.RedisClient LETTUCE = io.lettuce.core.RedisClient.create("redis://127.0.0.1:" + PORT);
+
     static void run() {
         try (Jedis own = new Jedis("127.0.0.1", PORT)) {
             // The overview opens the connection that the other snippets use.
@@ -22,6 +24,7 @@ final class PagePrograms {
             Pages.ALL.stream().filter(page -> !page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
         }
         Pages.connection.close();
+        LETTUCE.shutdown();
     }
 
     /** Runs a snippet in the state that its page describes before it. A snippet that waits is first run in vain. */
@@ -44,7 +47,7 @@ final class PagePrograms {
     }
 
     private static Boolean of(Pages.Page page, String token) {
-        return page.run().of(Pages.connection, "job-4711", "worker-7:3f2a", "77", token);
+        return page.run().of(Pages.connection, LETTUCE, "job-4711", "worker-7:3f2a", "77", token);
     }
 
     private static List<?> send(Jedis own, String command, String... args) {

@@ -18,7 +18,7 @@ import org.springframework.data.redis.core.StringRedisTemplate;
 import org.springframework.data.redis.core.script.RedisScript;
 
 /**
- * The statements of docs/coordination/spring.md, in an application that Spring Boot configures. Each prints "ok NAME" if it holds. Beside the
+ * The statements of docs/guides/spring.md, in an application that Spring Boot configures. Each prints "ok NAME" if it holds. Beside the
  * nodes of ../group, applications follow the leader.
  */
 @EnableAutoConfiguration
