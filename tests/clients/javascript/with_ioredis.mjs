@@ -1,6 +1,7 @@
 // ioredis: pipelines, scripts as commands of their own, pub/sub, blocking reads, offline queue.
 import assert from 'node:assert/strict';
 import { Redis } from 'ioredis';
+import { RateLimiterRedis } from 'rate-limiter-flexible';
 import { port, run, until } from './holds.mjs';
 
 const client = (options = {}) => new Redis({ port, host: '127.0.0.1', ...options });
@@ -25,6 +26,12 @@ await run('ioredis', {
     });
     await r.del('io:gate');
     assert.deepEqual(await Promise.all([1, 2, 3, 4].map(() => r.take('io:gate', 3))), [1, 2, 3, 0]);
+  },
+  async 'rate-limiter-flexible admits no more than its points'() {
+    const limiter = new RateLimiterRedis({ storeClient: r, keyPrefix: 'io:limit', points: 5, duration: 3_600 });
+    await limiter.delete('ann');
+    const outcomes = await Promise.allSettled(Array.from({ length: 20 }, () => limiter.consume('ann')));
+    assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 5);
   },
   async 'messages to many listeners'() {
     const listeners = Array.from({ length: 20 }, () => client());

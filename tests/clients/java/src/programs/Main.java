@@ -9,8 +9,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * Programs with Jedis, Lettuce, Redisson and Spring Data Redis. Each prints "ok NAME" if it holds. Beside the nodes of ../group, those run that
- * follow a leader.
+ * Programs with Jedis, Lettuce, Redisson, Spring Data Redis, and libraries on these. Each prints "ok NAME" if it holds. Beside the nodes of
+ * ../group, those run that follow a leader.
  */
 public final class Main {
     static final int PORT = Integer.parseInt(System.getenv("PORT"));
@@ -33,6 +33,7 @@ public final class Main {
             LettucePrograms.run();
             RedissonPrograms.run();
             SpringPrograms.run();
+            LibraryPrograms.run();
             PagePrograms.run();
         }
         System.exit(failed ? 1 : 0);
