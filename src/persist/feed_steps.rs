@@ -74,6 +74,11 @@ impl Persistence {
         journal.source().or_else(|| self.saving.opened().map(UnitSource::of_node))
     }
 
+    /// Whether a client reads the feed.
+    pub(crate) fn reads_feed(&self, client: SessionKey) -> bool {
+        self.feeds.feeds.iter().any(|feed| feed.client.0 == client)
+    }
+
     /// Whether a reader waits for the next unit.
     #[inline]
     pub(crate) fn has_waiting_feeds(&self) -> bool {

@@ -12,7 +12,7 @@ const UNBLOCKED: &[u8] =
 
 impl ServerState {
     /// Sets whose the data is, as a change of the current unit, for `session`, which is out of the registry. When the
-    /// data is not this server's own any more, all other clients are sent away: they may find it elsewhere.
+    /// data is not this server's own any more, other clients are sent away: they may find it elsewhere.
     pub(crate) fn set_handover(&mut self, ks: &mut Keyspace, session: &mut Session, state: Handover) {
         let before = Kind::of(&self.persistence.handover);
         self.persistence.handover.set(ks, state);
@@ -38,10 +38,11 @@ impl ServerState {
         true
     }
 
-    /// Closes all clients in the registry once they have their replies.
+    /// Closes the clients in the registry once they have their replies, but for those who read the feed: the end of a
+    /// handover waits for them.
     fn send_clients_away(&mut self, ks: &Keyspace) {
-        let sessions = self.clients.sessions.iter().filter(|session| session.service == Service::Data);
-        let keys: Vec<SessionKey> = sessions.map(|session| session.key).collect();
+        let goes = |session: &&Session| session.service == Service::Data && !self.persistence.reads_feed(session.key);
+        let keys: Vec<SessionKey> = self.clients.sessions.iter().filter(goes).map(|session| session.key).collect();
         for key in keys {
             if let Some(call) = self.clients.sessions.get(key).and_then(Session::blocking_call) {
                 self.end_waiting(ks, call, |_, reply| reply.error(UNBLOCKED));
