@@ -1,4 +1,4 @@
-//! What one of each thing takes in memory and on disk, so that a server can be planned: `cargo bench --bench sizing`.
+//! The memory and the disk that one of each thing takes, so that a server can be planned: `cargo bench --bench sizing`.
 //!
 //! | Table | What is measured |
 //! |---|---|
@@ -166,7 +166,7 @@ fn measure(setup: &Setup, thing: &Thing) -> [f64; 3] {
     for request in thing.before {
         connection.ask(&request.split(' ').collect::<Vec<_>>());
     }
-    // What the server allocates once, for its first snapshot, does not count.
+    // Memory that the server allocates once, for its first snapshot, does not count.
     let before = bytes(&server, &mut connection);
     let count = setup.scaled(COUNT / thing.each);
     for request in (thing.requests)() {

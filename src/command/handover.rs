@@ -45,7 +45,7 @@ fn admit(ctx: &mut Ctx<'_>) -> Done {
     if ctx.server.persistence.journal.is_none() {
         return Err(NO_JOURNAL);
     }
-    // What is received has its own idea of what has expired, and a change of whose the data is concerns no key.
+    // Received changes name each key that they remove, and the other calls look at no key.
     ctx.ks.keep_expired_no_longer();
     Ok(())
 }

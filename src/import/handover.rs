@@ -88,7 +88,8 @@ pub(super) fn follow(
     let mut handover =
         Handover { from, into, replaces, reached_at, stop, progress, given_at: None, has_failed: false, refills: 0 };
     let outcome = handover.run();
-    if outcome.is_err() && handover.given_at.is_some() {
+    let is_open = matches!(&outcome, Err(error) if !matches!(error, ImportError::CalledOff));
+    if is_open && handover.given_at.is_some() {
         let hint = "the old server refuses clients by now: run the same command again to end the move. Or call it off: \
                     send HANDOVER END to the old server, and no client to the new one";
         handover.progress.say(hint);
@@ -260,7 +261,7 @@ impl Handover<'_> {
     }
 }
 
-/// What was last reported.
+/// When progress was last reported, and the last change by then.
 struct Shown {
     at: Instant,
     last: Lsn,

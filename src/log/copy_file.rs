@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
 const FRAME_HEAD_BYTES: usize = 40;
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// The copy begins with a snapshot up to this unit, as of this time (Unix ms).

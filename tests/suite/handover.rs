@@ -75,7 +75,14 @@ impl Bench {
     }
 
     fn state(&self, which: usize) -> String {
-        format!("{:?}", self.raw(which).command(&["HANDOVER", "STATE"]))
+        loop {
+            let mut raw = self.raw(which);
+            raw.send_command(&["HANDOVER", "STATE"]);
+            // A handover that begins just now sends clients away.
+            if let Ok(reply) = raw.try_reply(REPLY_DEADLINE) {
+                return format!("{:?}", reply.value);
+            }
+        }
     }
 
     fn digest(&self, which: usize) -> Value {
