@@ -21,7 +21,7 @@ const KEYS: usize = 4;
 pub(crate) const CHAOTIC_DATABASES: [&str; 3] = ["1", "2", "3"];
 
 /// Commands that random calls leave out, by full name, each with its reason.
-const LEFT_OUT: [(&str, &str); 8] = [
+const LEFT_OUT: [(&str, &str); 10] = [
     ("shutdown", "ends the server, as it should"),
     ("flushall", "empties the keepers' database; the end of a run calls it"),
     ("flushdb", "as FLUSHALL, after RESET has chosen database 0; clients call it in a script that chooses another"),
@@ -29,6 +29,8 @@ const LEFT_OUT: [(&str, &str); 8] = [
     ("config|set", "parameters that the run needs; `settings` changes the others"),
     ("debug", "sleeps as long as it is told; clients call its subcommands themselves"),
     ("client|pause", "holds all up for as long as it is told; clients call it themselves"),
+    ("handover|receive", "empties this server for another one's data; the end of a run calls it"),
+    ("handover|give", "as it should, refuses all changes from then on; the end of a run calls it"),
     ("migrate", "waits for a host as long as it is told; clients call it themselves"),
 ];
 

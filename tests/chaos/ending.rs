@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::client;
-use super::wire::{Connection, Reply, encode, words};
+use super::dice::Dice;
+use super::wire::{Connection, Reply, encode, show, words};
 use super::world::World;
 
 /// Memory that may be kept beyond a tenth more: tables that have grown.
@@ -12,6 +13,8 @@ const KEPT_BYTES: u64 = 32 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time that a single reply may take.
 const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+/// Calls of HANDOVER LOAD, and of HANDOVER APPLY, that mean nothing.
+const NONSENSE: usize = 500;
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -111,9 +114,48 @@ fn delete_users(port: u16) -> Result<(), String> {
     Ok(())
 }
 
+/// Takes the data of another server that sends nonsense, gives all away, and has it back. That needs a journal.
+fn hand_over(world: &World) -> Result<(), String> {
+    let mut dice = Dice::new(world.options.seed, 3_000);
+    let mut nonsense = |before: &[&str]| {
+        let mut call = words(before);
+        call.push(dice.bytes());
+        (call, true)
+    };
+    let needed = |call: &[&str]| (words(call), false);
+    let receive = ["HANDOVER", "RECEIVE", "another", "127.0.0.1:1", "REPLACE"];
+    let mut calls = vec![needed(&receive)];
+    calls.extend((0..NONSENSE).map(|_| nonsense(&["HANDOVER", "LOAD"])));
+    calls.push(needed(&["HANDOVER", "LOADED", "7"]));
+    calls.extend((0..NONSENSE).map(|_| nonsense(&["HANDOVER", "APPLY", "7"])));
+    let last: [&[&str]; 4] = [
+        &["HANDOVER", "END", "FORCE"],
+        &["HANDOVER", "GIVE", "127.0.0.1:1"],
+        &["HANDOVER", "END"],
+        &["CONFIG", "SET", "appendonly", "no"],
+    ];
+    calls.extend(last.map(needed));
+    insist(world.port, &["CONFIG", "SET", "appendonly", "yes"])?;
+    // It is refused until the journal has begun. The connection below begins it again, since only one goes on with it.
+    insist(world.port, &receive)?;
+    let mut connection = Connection::open(world.port).map_err(|e| e.to_string())?;
+    for (call, may_be_refused) in calls {
+        let mut bytes = Vec::new();
+        encode(&call, &mut bytes);
+        match connection.send(&bytes).and_then(|()| connection.reply(REPLY_PATIENCE)) {
+            Ok(Some(Reply::Error(why))) if !may_be_refused => return Err(format!("{}: {why}", show(&call))),
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(format!("{}: no reply", show(&call))),
+            Err(why) => return Err(format!("{}: {why}", show(&call))),
+        }
+    }
+    Ok(())
+}
+
 /// Deletes everything and waits until the server holds about as much as `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
+    let handed_over = hand_over(world);
     let calls: [&[&str]; 13] = [
         &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
         &["FLUSHALL"],
@@ -129,7 +171,8 @@ pub(crate) fn compare(world: &World, before: &Held) {
         &["HOTKEYS", "RESET"],
         &["CONFIG", "RESETSTAT"],
     ];
-    let done = calls.iter().try_for_each(|call| insist(port, call).map(drop)).and_then(|()| delete_users(port));
+    let emptied = handed_over.and_then(|()| calls.iter().try_for_each(|call| insist(port, call).map(drop)));
+    let done = emptied.and_then(|()| delete_users(port));
     if let Err(why) = done {
         world.fail(format!("at the end: {why}"));
         return;
