@@ -1,6 +1,7 @@
 //! A reader of the feed: what docs/feed.md specifies, from the other side.
 
-use std::time::Duration;
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis_protocol::resp2::types::{BytesFrame, Resp2Frame};
@@ -38,6 +39,24 @@ pub enum FeedError {
 
 pub(crate) struct Feed {
     server: Connection<'static>,
+    pace: Option<Pace>,
+}
+
+/// Lets so many bytes a second pass.
+struct Pace {
+    bytes_per_second: NonZeroU64,
+    /// When all bytes have had their time.
+    is_over_at: Instant,
+}
+
+impl Pace {
+    /// Waits until these bytes have had their time, too.
+    fn spend(&mut self, bytes: u64) {
+        let now = Instant::now();
+        let time = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.get() as f64);
+        self.is_over_at = self.is_over_at.max(now) + time;
+        std::thread::sleep(self.is_over_at - now);
+    }
 }
 
 /// Which data it is, and how far it goes.
@@ -74,7 +93,18 @@ impl Feed {
     pub(crate) fn open(from: Address<'_>, auth: &str) -> Result<Feed, ClientError> {
         let mut server = Connection::open(from, auth, IMPORT_TIMEOUT)?;
         server.set_reply_max_bytes(LOG_BLOCK_MAX_BYTES + REPLY_MORE_BYTES);
-        Ok(Feed { server })
+        Ok(Feed { server, pace: None })
+    }
+
+    /// Reads at most so many bytes of snapshots and changes a second.
+    pub(crate) fn set_max_rate(&mut self, bytes_per_second: NonZeroU64) {
+        self.pace = Some(Pace { bytes_per_second, is_over_at: Instant::now() });
+    }
+
+    fn spend(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.spend(bytes);
+        }
     }
 
     /// Returns the connection, for other commands between the calls.
@@ -112,6 +142,7 @@ impl Feed {
     pub(crate) fn part(&mut self) -> Result<Option<Part>, FeedError> {
         match &*self.array(&[b"FEED", b"PART"])?.unwrap_or_default() {
             [BytesFrame::Integer(read), BytesFrame::BulkString(units)] => {
+                self.spend(units.len() as u64);
                 Ok(Some(Part { read: read.unsigned_abs(), units: units.clone() }))
             }
             [BytesFrame::Integer(_), BytesFrame::Null] => Ok(None),
@@ -136,11 +167,13 @@ impl Feed {
             fields => fields?,
         };
         let Some(fields) = fields else { return Ok(Vec::new()) };
-        let blocks = match &*fields {
+        let blocks: Option<Vec<Block>> = match &*fields {
             [BytesFrame::Integer(_), BytesFrame::Array(blocks)] => blocks.iter().map(block).collect(),
             _ => None,
         };
-        blocks.ok_or_else(|| self.server.not_the_protocol().into())
+        let blocks = blocks.ok_or_else(|| self.server.not_the_protocol())?;
+        self.spend(blocks.iter().map(|block| block.units.len() as u64).sum());
+        Ok(blocks)
     }
 
     /// Returns the elements of a reply that is an array or null.

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use clap_complete::Shell;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::backup::{Plan, Restored, Until};
 use tidegate::base::calendar::utc;
-use tidegate::base::limits::PANIC_REPORT_MAX_S;
+use tidegate::base::limits::{BACKUP_RATE_MIN, PANIC_REPORT_MAX_S};
 use tidegate::base::lsn::Lsn;
 use tidegate::base::os::logging;
 use tidegate::base::os::logging::{Destination, Syslog};
@@ -292,6 +293,13 @@ fn backup_command() -> Command {
                 .requires("follow"),
         )
         .arg(time("keep", "Remove copies that are not needed for any moment since so long ago, such as 7days"))
+        .arg(
+            Arg::new("max-rate")
+                .long("max-rate")
+                .value_name("BYTES")
+                .value_parser(rate)
+                .help("Read at most so many bytes a second from the server, such as 20mb: others notice less of it"),
+        )
         .args(tls_flags())
         .after_help(
             "A copy is as of one moment: it has every key, lock, gate, stock, queue, script and library. The server \
@@ -320,6 +328,12 @@ fn restore_command() -> Command {
         )
         .arg(moment.help("The last change to bring back, or a time such as 2026-11-30T08:00:00Z"))
         .after_help("Exit code 0: `tidegate --dir NEW_DIR` starts with the data; 1: nothing was restored.")
+}
+
+/// Reads bytes a second.
+fn rate(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = config::parse_memory(text.as_bytes()).filter(|bytes| *bytes >= BACKUP_RATE_MIN);
+    bytes.and_then(NonZeroU64::new).ok_or_else(|| format!("at least {}kb, such as 20mb", BACKUP_RATE_MIN >> 10))
 }
 
 /// Reads a moment to restore.
@@ -593,7 +607,8 @@ fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     if every.is_zero() {
         return Err("--every 0 would begin one copy after the other".into());
     }
-    let plan = Plan { follow, every, keep: time("keep") };
+    let max_rate = matches.get_one::<NonZeroU64>("max-rate").copied();
+    let plan = Plan { follow, every, keep: time("keep"), max_rate };
     // A single copy is no copy before its end.
     let stop = if follow { stop_signal()? } else { Arc::default() };
     Ok(backup::backup(from, Path::new(text(matches, "DIR")), plan, &stop, &mut say)?)
@@ -609,7 +624,8 @@ fn back_up_to_output(matches: &ArgMatches, from: Address<'_>) -> Result<(), Box<
         return Err("a copy is not for reading: write it to a file or into a pipe, or name a folder".into());
     }
     let output = File::from(output.as_fd().try_clone_to_owned()?);
-    Ok(backup::backup_to_file(from, output, &mut |text| eprintln!("{text}"))?)
+    let max_rate = matches.get_one::<NonZeroU64>("max-rate").copied();
+    Ok(backup::backup_to_file(from, output, max_rate, &mut |text| eprintln!("{text}"))?)
 }
 
 fn restore(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

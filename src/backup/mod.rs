@@ -12,6 +12,7 @@ mod folder;
 mod restore;
 
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ pub struct Plan {
     pub every: Duration,
     /// Remove copies that are not needed for any moment since so long ago.
     pub keep: Option<Duration>,
+    /// Read at most so many bytes a second from the server.
+    pub max_rate: Option<NonZeroU64>,
 }
 
 /// Copies the data of the server at `from` into the folder `into`, as `plan` says; following ends once `stop` is set.
@@ -54,22 +57,32 @@ pub fn backup(
     if plan.follow {
         return backup.follow();
     }
-    backup.copy(&mut open(from)?)?;
+    backup.copy(&mut open(from, plan.max_rate)?)?;
     backup.forget()
 }
 
-/// Copies the data of the server at `from` into one file, or a pipe. `print` receives reports.
-pub fn backup_to_file(from: Address<'_>, out: File, print: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+/// Copies the data of the server at `from` into one file, or a pipe, by at most `max_rate` bytes a second. `print`
+/// receives reports.
+pub fn backup_to_file(
+    from: Address<'_>,
+    out: File,
+    max_rate: Option<NonZeroU64>,
+    print: &mut dyn FnMut(&str),
+) -> Result<(), BackupError> {
     let begun = Instant::now();
-    let file = copying::copy(&mut open(from)?, |snapshot| OneFile::begin(out, snapshot), print)?;
+    let file = copying::copy(&mut open(from, max_rate)?, |snapshot| OneFile::begin(out, snapshot), print)?;
     let report = copying::report(&file, begun);
     file.end()?;
     print(&report);
     Ok(())
 }
 
-fn open(from: Address<'_>) -> Result<Feed, BackupError> {
-    Ok(Feed::open(from, TIDEGATE_AUTH).map_err(FeedError::from)?)
+fn open(from: Address<'_>, max_rate: Option<NonZeroU64>) -> Result<Feed, BackupError> {
+    let mut feed = Feed::open(from, TIDEGATE_AUTH).map_err(FeedError::from)?;
+    if let Some(max_rate) = max_rate {
+        feed.set_max_rate(max_rate);
+    }
+    Ok(feed)
 }
 
 struct Backup<'a> {
@@ -86,7 +99,7 @@ impl Backup<'_> {
     /// Follows the server, also across its restarts, until it is stopped or can't go on.
     fn follow(&mut self) -> Result<(), BackupError> {
         while !self.is_stopped() {
-            match open(self.from).and_then(|mut feed| self.follow_on(&mut feed)) {
+            match open(self.from, self.plan.max_rate).and_then(|mut feed| self.follow_on(&mut feed)) {
                 Ok(()) => {}
                 Err(BackupError::Feed(error @ (FeedError::Gone { .. } | FeedError::Ahead { .. }))) => {
                     (self.print)(&format!("{error}; another copy begins"));

@@ -92,6 +92,10 @@ pub const EXPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// Interval at which a long import or export reports its progress.
 pub const IMPORT_PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
+/// The lowest rate of a backup in bytes a second. A reply of the feed is read at once, and has up to a megabyte, or one
+/// long change.
+pub const BACKUP_RATE_MIN: u64 = 128 * 1024;
+
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
 pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -139,7 +139,7 @@ fn parse_octal(text: &[u8]) -> Option<i128> {
 
 /// Parses a number of bytes: digits and an optional unit, `k`, `m`, `g` (powers of 1,000) or `kb`, `mb`, `gb` (of
 /// 1,024), in any case.
-pub(crate) fn parse_memory(text: &[u8]) -> Option<u64> {
+pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = text.split_at(digits);
     let factor = match unit.to_ascii_lowercase().as_slice() {

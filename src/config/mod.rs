@@ -42,8 +42,7 @@ pub use choices::{
 pub use end_options::EndOptions;
 pub use event_classes::EventClasses;
 pub use inert::INERT;
-pub use kind::Shape;
-pub(crate) use kind::parse_memory;
+pub use kind::{Shape, parse_memory};
 pub use lists::{SavePoint, UserLine, percent_text};
 pub use load::{LineError, LineFault, LoadError};
 pub use names::all;

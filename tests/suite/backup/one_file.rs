@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use super::{Bench, assert_equal, furnish, last_lsn, ok, restore_from, run, serve};
+use super::{Bench, assert_equal, digest, furnish, last_lsn, ok, restore_from, run, serve};
 use crate::harness::Value;
 
 const OUTPUT: &str = "-";
@@ -53,6 +54,27 @@ fn a_copy_in_one_file_has_everything() {
             let said = run(restore_from(&bench.path(name), &into("never")).args(["--until", &until.to_string()]));
             assert!(!said.is_good && said.text.contains(expected), "{}", said.text);
         }
+    }
+}
+
+/// A busy machine makes a copy take longer, never shorter.
+#[test]
+fn a_copy_is_no_faster_than_asked() {
+    let bench = Bench::new();
+    let value = "0123456789".repeat(20_000);
+    bench.server().raw().command(&["SET", "filler0", &value]);
+    bench.server().raw().command(&["SAVE"]);
+    bench.server().raw().command(&["SET", "filler1", &value]);
+    let begun = Instant::now();
+    let file = File::create(bench.path("copy")).expect("a file");
+    ok(&run(bench.backup_into(Path::new(OUTPUT), &["--max-rate", "128kb"]).stdout(file)));
+    let least = Duration::from_secs_f64(400_000.0 / 131_072.0);
+    assert!(begun.elapsed() >= least, "{:?} for what takes {least:?}", begun.elapsed());
+    ok(&run(&mut restore_from(&bench.path("copy"), &bench.path("again"))));
+    assert_eq!(digest(&serve(&bench.path("again"))), digest(bench.server()));
+    for rate in ["127kb", "0", "fast"] {
+        let said = run(&mut bench.backup(&["--max-rate", rate]));
+        assert!(!said.is_good && said.text.contains("at least 128kb, such as 20mb"), "{rate}: {}", said.text);
     }
 }
 
