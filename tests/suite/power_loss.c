@@ -6,8 +6,8 @@
  * POWER_LOSS_JOURNAL/journal until the directory is synced; the test that restarts the server undoes some of the last changes.
  * Until the sync a file that was removed or replaced is kept in POWER_LOSS_JOURNAL.
  *
- * The library replaces only the functions that the server uses for its files: pwrite64, pread64, fsync, fdatasync, open64,
- * rename, unlink, mkdir. Other ways to write are refused. POWER_LOSS_SEED chooses the sectors.
+ * The library replaces only the functions that the server uses for its files: pwrite64, pread64, write, fsync, fdatasync,
+ * open64, rename, unlink, mkdir. Other ways to write are refused. POWER_LOSS_SEED chooses the sectors.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -231,12 +231,18 @@ int fsync(int fd) {
     usleep(takes);
     pthread_mutex_lock(&lock);
     if (file) {
+        /* A file may be synced by a descriptor that only reads. */
+        char link[64];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        int out = real_open(link, O_WRONLY | O_CLOEXEC);
+        if (out < 0) give_up(__LINE__);
         for (struct unsynced *write; !failed && (write = file->first);) {
-            failed = persist(fd, write->bytes, write->len, write->at);
+            failed = persist(out, write->bytes, write->len, write->at);
             file->first = write->next;
             free(write);
         }
         file->end = &file->first;
+        close(out);
     } else if (S_ISDIR(st.st_mode)) {
         forget(fd);
     } else {
@@ -251,10 +257,13 @@ int fdatasync(int fd) { return fsync(fd); }
 ssize_t write(int fd, const void *bytes, size_t len) {
     struct stat st;
     pthread_mutex_lock(&lock);
-    int is_unknown_way = file_of(fd, &st) != NULL;
+    int is_here = file_of(fd, &st) != NULL;
     pthread_mutex_unlock(&lock);
-    if (is_unknown_way) return errno = ENOSYS, -1;
-    return real_write(fd, bytes, len);
+    if (!is_here) return real_write(fd, bytes, len);
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    ssize_t written = pwrite64(fd, bytes, len, at);
+    if (written > 0) lseek(fd, at + written, SEEK_SET);
+    return written;
 }
 
 int rename(const char *from, const char *to) {

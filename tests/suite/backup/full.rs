@@ -12,7 +12,7 @@ use crate::harness::{Value, until};
 use crate::oracle::{SMALL_DISK, SmallDisk};
 use crate::power_loss::PowerLoss;
 
-/// Restores that lose power at their end.
+/// Restores that lose power at their end, and followers.
 const POWER_LOSSES: u64 = 12;
 
 fn names(folder: &Path) -> Vec<String> {
@@ -144,4 +144,51 @@ fn a_restore_survives_a_loss_of_power_once_it_has_said_so() {
             ok(&run(&mut restore_from(&from, &into)));
         }
     }
+}
+
+/// Whatever of a copy was on disk is good, and the next follower goes on with it. A restore reads what has been synced,
+/// since the rest is in the memory of the follower.
+#[test]
+fn a_followed_copy_survives_losses_of_power() {
+    let bench = Bench::new();
+    furnish(bench.server());
+    let (folder, log) = (bench.path("machine"), bench.path("log"));
+    std::fs::create_dir(&folder).expect("a folder");
+    let copies = folder.join("copies");
+    let seed = env_number("SUITE_SEED").unwrap_or(1);
+    let (mut machine, mut rng) = (PowerLoss::new(&folder, seed), Rng::seeded(seed));
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let followed = || said().matches("following from Lsn ").count();
+    for round in 0..POWER_LOSSES {
+        let before = followed();
+        let out = File::options().create(true).append(true).open(&log).expect("a file");
+        let mut command = bench.backup_into(&copies, &["--follow"]);
+        command.envs(machine.environment()).stdout(out.try_clone().expect("it is open")).stderr(out);
+        let mut copying = Helper(command.spawn().expect("it starts"));
+        // Now and then the power fails while a copy begins.
+        if round % 4 != 0 {
+            until(|| followed() > before, "it follows");
+        }
+        let mut raw = bench.server().raw();
+        for n in 0..rng.below(200) {
+            raw.command(&["RPUSH", "list", &format!("{round} {n}")]);
+            raw.command(&["XADD", "jobs", "DELAY", "3000000", "*", "round", &round.to_string()]);
+        }
+        if round % 3 == 2 {
+            raw.command(&["SAVE"]);
+        }
+        if round % 4 == 3 {
+            let (into, last) = (bench.path(&format!("restored {round}")), last_lsn(bench.server()).to_string());
+            until(|| run(restore_from(&copies, &into).args(["--until", &last])).is_good, "the copy has everything");
+            assert_equal(&serve(&into), bench.server());
+        }
+        copying.0.kill().expect("it runs: a follower never ends by itself");
+        copying.0.wait().expect("it was killed");
+        machine.strike();
+    }
+    let text = said();
+    assert!(!text.contains("damage"), "{text}");
+    // A copy that had all of it may have lost its name, so others may have begun; none without need.
+    let (begun, reasons) = (text.matches("copied up to").count(), text.matches("another copy begins").count());
+    assert!(begun <= 1 + reasons + POWER_LOSSES as usize / 4, "{text}");
 }
