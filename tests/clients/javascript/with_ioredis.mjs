@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { Redis } from 'ioredis';
 import { RateLimiterRedis } from 'rate-limiter-flexible';
-import { port, run, until } from './holds.mjs';
+import Redlock, { ExecutionError } from 'redlock';
+import { port, run, sleep, until } from './holds.mjs';
 
 const client = (options = {}) => new Redis({ port, host: '127.0.0.1', ...options });
 const r = client();
@@ -32,6 +33,21 @@ await run('ioredis', {
     await limiter.delete('ann');
     const outcomes = await Promise.allSettled(Array.from({ length: 20 }, () => limiter.consume('ann')));
     assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 5);
+  },
+  async 'redlock lets one in at a time, and extends'() {
+    const redlock = new Redlock([r], { retryCount: -1, retryDelay: 5 });
+    let count = 0;
+    await Promise.all(Array.from({ length: 20 }, () => redlock.using(['io:lock'], 60_000, async () => {
+      const before = count;
+      await sleep(1);
+      count = before + 1;
+    })));
+    assert.equal(count, 20);
+    const impatient = new Redlock([r], { retryCount: 0 });
+    const held = await (await redlock.acquire(['io:lock', 'io:other'], 60_000)).extend(120_000);
+    await assert.rejects(impatient.acquire(['io:other'], 1_000), ExecutionError);
+    await held.release();
+    await (await impatient.acquire(['io:other'], 1_000)).release();
   },
   async 'messages to many listeners'() {
     const listeners = Array.from({ length: 20 }, () => client());
