@@ -1,4 +1,4 @@
-// Programs with go-redis and asynq. Each prints "ok NAME" if it holds. Beside the nodes of ../group, those run that follow a leader.
+// Programs with go-redis, asynq and redsync. Each prints "ok NAME" if it holds. Beside the nodes of ../group, those run that follow a leader.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 	if mode := os.Getenv("GROUP_MODE"); mode != "" {
 		checks = followLeader(mode)
 	} else {
-		checks = slices.Concat(goRedis(), asynqJobs(), pageSnippets())
+		checks = slices.Concat(goRedis(), asynqJobs(), redsyncLocks(), pageSnippets())
 	}
 	failed := false
 	for _, check := range checks {
