@@ -255,6 +255,8 @@ struct Taker {
     requests: i64,
     units: i64,
     stage: Stage,
+    /// Whether the units are given back by a settlement, or by a refund.
+    is_settled: bool,
     rng: Rng,
     all: Arc<Mutex<Ledger>>,
 }
@@ -310,7 +312,30 @@ impl Taker {
             all.perhaps.insert(request.clone(), units);
         }
         drop(all);
-        let refund = [&["LIMIT.REFUND", &request][..], &LIMITS].concat();
+        if self.is_settled {
+            self.settle(link, &request)?
+        } else {
+            self.refund(link, &request)?
+        }
+        self.all.lock().unwrap().perhaps.remove(&request);
+        self.begin_next();
+        Some(())
+    }
+
+    /// Says that nothing was used. All units return, once, and each repetition is told the same.
+    fn settle(&self, link: &mut Link, request: &str) -> Option<()> {
+        for attempt in 0..2 {
+            let (is_known, fields) = outcome(link.ask(&[&["LIMIT.SETTLE", request, "0"][..], &LIMITS].concat())?);
+            assert!(is_known, "{request} was granted");
+            assert!(attempt == 0 || number(&fields["repeated"]) == 1, "{request} was settled twice");
+            let changes = items(fields["rules"].clone()).into_iter().map(|rule| number(&items(rule)[3]));
+            assert!(changes.clone().all(|change| change == -self.units), "{:?}", changes.collect::<Vec<_>>());
+        }
+        Some(())
+    }
+
+    fn refund(&self, link: &mut Link, request: &str) -> Option<()> {
+        let refund = [&["LIMIT.REFUND", request][..], &LIMITS].concat();
         let (was_taken, fields) = outcome(link.ask(&refund)?);
         if was_taken {
             let refunded = items(fields["rules"].clone()).into_iter().map(|rule| number(&items(rule)[3]));
@@ -318,14 +343,13 @@ impl Taker {
         }
         let (is_taken_twice, _) = outcome(link.ask(&refund)?);
         assert!(!is_taken_twice, "{request} was given back twice");
-        self.all.lock().unwrap().perhaps.remove(&request);
-        self.begin_next();
         Some(())
     }
 
     fn begin_next(&mut self) {
         self.requests += 1;
         self.units = 1 + self.rng.below(5) as i64;
+        self.is_settled = self.rng.below(2) == 0;
         self.stage = Stage::Take;
     }
 }
@@ -452,7 +476,15 @@ fn writers(_: End, seed: u64) -> Vec<Box<dyn Writer>> {
     }
     for client in 0..TAKERS {
         let (rng, all_of_them) = (Rng::seeded(seed + client as u64), Arc::clone(&ledger));
-        all.push(Box::new(Taker { client, requests: 1, units: 1, stage: Stage::Take, rng, all: all_of_them }));
+        all.push(Box::new(Taker {
+            client,
+            requests: 1,
+            units: 1,
+            stage: Stage::Take,
+            is_settled: false,
+            rng,
+            all: all_of_them,
+        }));
     }
     all.extend((0..RACERS).map(|_| Box::new(Racer { next: 1, all: Arc::clone(&orders) }) as Box<dyn Writer>));
     for n in 0..NUMBERERS {
