@@ -14,6 +14,8 @@ use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::stream::{NewId, Origin, Stream, StreamId};
 
+const NO_ID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
+
 /// The arguments of a call.
 struct Redrive<'a> {
     dlq: &'a [u8],
@@ -21,6 +23,8 @@ struct Redrive<'a> {
     /// Only dead letters of this group.
     group: Option<&'a [u8]>,
     start: StreamId,
+    /// The last ID to move.
+    end: StreamId,
     count: usize,
 }
 
@@ -30,13 +34,14 @@ impl<'a> Redrive<'a> {
         if dlq == stream {
             return Err(QueueError::SameStream.into());
         }
-        let (mut group, mut start, mut count) = (None, StreamId::MIN, REDRIVE_COUNT);
+        let (mut group, mut start, mut end, mut count) = (None, StreamId::MIN, StreamId::MAX, REDRIVE_COUNT);
         while !args.is_empty() {
             if args.option("group", 1) {
                 group = Some(args.bytes()?);
             } else if args.option("start", 1) {
-                let id = StreamId::parse(args.bytes()?, 0);
-                start = id.ok_or(Error::text("ERR Invalid stream ID specified as stream command argument"))?;
+                start = StreamId::parse(args.bytes()?, 0).ok_or(NO_ID)?;
+            } else if args.option("end", 1) {
+                end = StreamId::parse(args.bytes()?, u64::MAX).ok_or(NO_ID)?;
             } else if args.option("count", 1) {
                 let wanted = usize::try_from(args.int()?).ok().filter(|count| *count > 0);
                 count = wanted.ok_or(Error::text("ERR COUNT must be > 0"))?;
@@ -44,7 +49,7 @@ impl<'a> Redrive<'a> {
                 return Err(Error::Syntax);
             }
         }
-        Ok(Redrive { dlq, stream, group, start, count })
+        Ok(Redrive { dlq, stream, group, start, end, count })
     }
 
     /// The dead letters to move, and the ID at which the next call continues; `0-0` after the last.
@@ -52,7 +57,7 @@ impl<'a> Redrive<'a> {
         let (dlq, room) = (ctx.ks.stream(ctx.db(), dlq)?, ctx.room_in_unit());
         let (mut ids, mut bytes) = (Vec::new(), 0);
         let scanned_max = self.count.saturating_mul(REDRIVE_SCANNED_PER_LETTER);
-        for (scanned, entry) in dlq.range(self.start, StreamId::MAX).enumerate() {
+        for (scanned, entry) in dlq.range(self.start, self.end).enumerate() {
             let Some(own) = self.own(&Origin::of(&entry)) else {
                 if scanned >= scanned_max {
                     return Ok((ids, entry.id));
@@ -151,7 +156,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         since: "0.1.0",
         complexity: "O(N) with N the number of dead letters examined",
         summary: "Puts dead letters back into their original stream, as new entries.",
-        syntax: "dead-letters:key stream:key [GROUP group] [START id] [COUNT count:integer]",
+        syntax: "dead-letters:key stream:key [GROUP group] [START id] [END id] [COUNT count:integer]",
         run: Run::Now(redrive),
         ..Command::EMPTY
     },
