@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::coordination::totals;
 use super::key_sizes;
 use super::memory::overview::Overview;
 use super::sentinel::View;
@@ -18,7 +19,7 @@ use crate::base::lsn::Lsn;
 use crate::base::os::logging;
 use crate::base::os::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
-use crate::config::{Config, percent_text};
+use crate::config::{AppendFsync, Config, percent_text};
 use crate::engine::memory::limit::not_counted_bytes;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::meters::stats::IoThreadStats;
@@ -59,7 +60,7 @@ enum Ports {
 const DEBUG: &str = "debug";
 
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 17] = [
+const SECTIONS: [Section; 18] = [
     Section { name: "server", title: "Server", by_default: true, ports: Ports::All, write: server },
     Section { name: "clients", title: "Clients", by_default: true, ports: Ports::All, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, ports: Ports::Data, write: memory },
@@ -75,6 +76,13 @@ const SECTIONS: [Section; 17] = [
     Section { name: "latencystats", title: "Latencystats", by_default: false, ports: Ports::Data, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, ports: Ports::Data, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, ports: Ports::Data, write: keyspace },
+    Section {
+        name: "coordination",
+        title: "Coordination",
+        by_default: false,
+        ports: Ports::Data,
+        write: totals::write,
+    },
     // Not shown by default: computing it walks the keys.
     Section { name: "keysizes", title: "Keysizes", by_default: false, ports: Ports::Data, write: keysizes },
     Section { name: DEBUG, title: "Debug", by_default: false, ports: Ports::Data, write: debug },
@@ -382,6 +390,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "aof_last_cow_size" => 0,
         "module_fork_in_progress" => 0,
         "module_fork_last_cow_size" => 0,
+        "durability" => durability(ctx),
     }
     if let Some(loading) = &server.persistence.loading {
         let (read, all, elapsed_s) = (loading.read, loading.all.max(1), loading.began.elapsed().as_secs());
@@ -405,7 +414,27 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
             "log_last_lsn" => server.persistence.last_lsn(),
             "log_durable_lsn" => journal.local().map_or(journal.safe(), |log| log.durable()),
             "log_segments" => journal.local().map_or(0, |log| log.segments()),
+            "log_state" => match (server.persistence.has_failed(), journal.is_full()) {
+                (true, _) => "failed",
+                (false, true) => "full",
+                (false, false) => "good",
+            },
+            "log_slowest_sync_usec" => journal.local().map_or(0, |log| log.sync_time().as_micros()),
         }
+    }
+}
+
+/// Returns when a change that was acknowledged is safe from a crash: `group` for on disk on more than half of the
+/// nodes, `always` for on disk, `everysec` for a second later, `no` for when the system writes it, and `snapshots` for
+/// when the next snapshot is made.
+fn durability(ctx: &Ctx<'_>) -> &'static str {
+    let (persistence, config) = (&ctx.server.persistence, &ctx.server.config);
+    match (&persistence.journal, config.appendfsync) {
+        (Some(journal), _) if journal.member().is_some() => "group",
+        (Some(_), AppendFsync::Always) => "always",
+        (Some(_), AppendFsync::EverySecond) => "everysec",
+        (Some(_), AppendFsync::No) => "no",
+        (None, _) => "snapshots",
     }
 }
 

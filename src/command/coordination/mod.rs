@@ -16,6 +16,7 @@ mod past;
 pub(super) mod stock;
 pub(super) mod ticket;
 pub(super) mod token;
+pub(super) mod totals;
 pub(super) mod who;
 pub(super) mod why;
 pub(super) mod xdelay;
