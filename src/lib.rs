@@ -14,6 +14,7 @@ pub(crate) mod consensus;
 pub mod engine;
 pub mod export;
 pub mod feed;
+pub(crate) mod http;
 pub mod import;
 pub mod keyspace;
 pub mod lint;

@@ -253,6 +253,15 @@ parameters! {
         /// separately. A change restarts these counts from 0.
         metrics_key_prefixes: Vec<String> = "metrics-key-prefixes", AnyTime, Prefixes, "", act KeyPrefixes;
     }
+    "Console" {
+        /// TCP port of the console, a page that shows what the server knows; 0 for none. 8379 is a good choice.
+        console_port: u16 = "console-port", AtStart, int(0, 65_535), "0";
+        /// Addresses of `console-port`, in the form of `bind`.
+        console_bind: Vec<String> = "console-bind", AtStart, Addresses, "127.0.0.1 -::1";
+        /// Names under which browsers reach the console, besides addresses and `localhost`. It answers to no other
+        /// name, so that no foreign page can reach it through a name of its own.
+        console_hosts: Vec<String> = "console-hosts", AtStart, Addresses, "";
+    }
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.
         requirepass: Vec<u8> = "requirepass", AnyTime, Text, "", secret true, act Password;

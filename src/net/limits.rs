@@ -75,18 +75,9 @@ pub(crate) const END_CHECK_EVERY: Duration = Duration::from_millis(5);
 // Behind the kept part of a command there must be room for an ordinary read.
 const _: () = assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);
 
-/// Connections to the port of metrics that have not sent their request yet. One more closes the oldest. As many may
-/// wait for the engine at a time.
-pub(crate) const METRICS_CONNECTIONS_MAX: usize = 8;
-
-/// Bytes of a request for metrics.
-pub(crate) const METRICS_REQUEST_MAX_BYTES: usize = 8 * 1024;
-
-/// How long a request for metrics may take to arrive, and its response to be read.
-pub(crate) const METRICS_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long the engine has to report its metrics before it is declared busy.
-pub(crate) const METRICS_ENGINE_PATIENCE: Duration = Duration::from_secs(2);
+/// Connections from inside the process that the engine's thread has not taken yet: it is busy, and more would only wait
+/// as well.
+pub(crate) const INSIDE_WAITING_MAX: usize = 64;
 
 /// Longest time that a snapshot leaves the engine to requests between two slices. A slice takes far less, unless the
 /// process was stopped during it.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::inside::Arrival;
 use super::serve::Shared;
 use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
@@ -269,7 +270,7 @@ fn bind_unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<UnixList
 }
 
 /// Resolves a host to its address; `*` and `::*` mean all addresses of the machine.
-pub(super) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
     let ip = match host {
         "*" => IpAddr::from([0, 0, 0, 0]),
         "::*" => IpAddr::from([0; 16]),
@@ -339,6 +340,34 @@ pub(super) fn open(
     Some((key, connection))
 }
 
+/// Opens the connections that have come from inside the process. Each needs a task.
+pub(super) fn open_from_inside(server: &mut ServerState, table: &SocketTable) {
+    while let Some(Arrival { socket, address, like }) = table.take_from_inside() {
+        let is_local = address.ip().to_canonical().is_loopback();
+        if let Some(refusal) = refusal_of(server, is_local) {
+            server.meters.stats.rejected_connections += 1;
+            // The text fits the buffer of a new socket.
+            let _ = SockRef::from(&socket).send(refusal.text());
+            continue;
+        }
+        let peer = Peer {
+            address: address.to_string(),
+            local_address: "console:0".to_owned(),
+            fd: socket.as_raw_fd(),
+            is_local,
+            ..Peer::default()
+        };
+        let accepted = Connected::Accepted { fd: socket.into(), is_unix: true };
+        // As for other sockets: its peer finds it closed.
+        let Ok(socket) = table.relay(accepted) else { continue };
+        let key = server.open_session(Peer { io_thread: socket.thread(), ..peer });
+        if like.is_some_and(|id| !server.connections().act_like(key, id)) {
+            server.clients.turn_away(key, b"-NOAUTH the session has ended\r\n");
+        }
+        table.add(key, Transport::Plain(socket), true);
+    }
+}
+
 /// Why a peer is not served.
 #[derive(Clone, Copy)]
 enum Refusal {
@@ -370,9 +399,15 @@ fn greet(socket: &Socket, is_unix: bool, server: &ServerState) -> Option<Refusal
         }
         let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
         let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        if config.protected_mode && server.acl.has_open_default() && !is_local {
-            return Some(Refusal::Protected);
-        }
+        return refusal_of(server, is_local);
+    }
+    refusal_of(server, true)
+}
+
+/// Returns the reason not to serve a peer, if there is one.
+fn refusal_of(server: &ServerState, is_local: bool) -> Option<Refusal> {
+    if server.config.protected_mode && server.acl.has_open_default() && !is_local {
+        return Some(Refusal::Protected);
     }
     is_full(server).then_some(Refusal::Full)
 }

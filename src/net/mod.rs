@@ -1,11 +1,10 @@
-//! The network: the only floor that knows tokio and sockets, and in `tls` and `tls_files` rustls.
+//! The sockets of clients, on the engine's thread; in `tls` and `tls_files`, rustls.
 
 pub(crate) mod conn;
+pub(crate) mod inside;
 pub(crate) mod io_threads;
 pub(crate) mod limits;
 pub(crate) mod listener;
-pub(crate) mod metrics_http;
-mod process_metrics;
 pub(crate) mod raw_poller;
 pub(crate) mod reconfigure;
 mod relay;

@@ -18,7 +18,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::listener::open;
+use super::listener::{open, open_from_inside};
 use super::sign_in::sign_in;
 use super::socket_table::{Connection, SocketTable};
 use crate::engine::{Fed, RawSockets, ServerState};
@@ -68,6 +68,7 @@ impl RawPoller {
                 let _ = open(server, &self.table, socket, listener);
             }
         }
+        open_from_inside(server, &self.table);
     }
 
     /// Reads from a connection and answers it. `events` are those poll(2) reported for it.

@@ -14,8 +14,9 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::conn::{Buffers, Conn};
+use super::inside::Inside;
 use super::io_threads::IoThreads;
-use super::listener::Listener;
+use super::listener::{Listener, open_from_inside};
 use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
@@ -135,6 +136,15 @@ impl Shared {
             spawn_local(TlsConn::new(Rc::clone(self), key, connection));
         } else {
             spawn_local(Conn::new(Rc::clone(self), key, connection));
+        }
+    }
+
+    /// Serves the connections from inside the process, without end, as one of the tasks of the engine's thread.
+    pub(crate) async fn serve_inside(self: Rc<Shared>, inside: Arc<Inside>) {
+        loop {
+            inside.arrived().await;
+            open_from_inside(&mut self.engine.borrow_mut().server, &self.sockets);
+            self.spawn_missing_tasks();
         }
     }
 

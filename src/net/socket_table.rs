@@ -10,10 +10,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::conn::Inbox;
+use super::inside::{Arrival, Inside};
 use super::io_threads::IoThreads;
 use super::listener::Listener;
 use super::socket::Socket;
@@ -39,6 +41,8 @@ pub(crate) struct SocketTable {
     acceptor: RefCell<Option<Acceptor>>,
     /// The I/O threads beside the engine's thread, if there are any.
     io_threads: RefCell<Option<Rc<IoThreads>>>,
+    /// Connections from inside the process, if any part of it may make them.
+    inside: RefCell<Option<Arc<Inside>>>,
     /// Connections that began a handshake, and when, oldest first. Finished handshakes are removed now and then.
     handshakes: RefCell<VecDeque<(SessionKey, Instant)>>,
 }
@@ -115,6 +119,16 @@ impl SocketTable {
     /// Lets these threads receive and send for sockets accepted from now on.
     pub(crate) fn set_io_threads(&self, threads: Rc<IoThreads>) {
         *self.io_threads.borrow_mut() = Some(threads);
+    }
+
+    /// Lets other threads of this process connect.
+    pub(crate) fn set_inside(&self, inside: Arc<Inside>) {
+        *self.inside.borrow_mut() = Some(inside);
+    }
+
+    /// Takes a connection that comes from inside the process.
+    pub(super) fn take_from_inside(&self) -> Option<Arrival> {
+        self.inside.borrow().as_ref().and_then(|inside| inside.take())
     }
 
     /// Prepares an accepted socket for serving: hands it to an I/O thread, if there are any.
@@ -286,7 +300,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use rustls::crypto::ring::default_provider;

@@ -24,6 +24,8 @@ use crate::engine::Engine;
 use crate::engine::limits::RECOVERY_SLICE_BYTES;
 use crate::engine::persistence::following::Following;
 use crate::engine::persistence::recovery::{Loading, Recovered, Step, count_keys};
+use crate::http::ports::{Ports, Sources};
+use crate::http::questions::Questions;
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
@@ -32,8 +34,8 @@ use crate::log::error::LogError;
 use crate::log::replicated::types::NodeId;
 use crate::log::scan::TornTail;
 use crate::meters::turns::Turns;
+use crate::net::inside::Inside;
 use crate::net::listener::Listener;
-use crate::net::metrics_http::{self, Questions};
 use crate::net::reconfigure::{ListenError, Network, acceptor, listen, stamps};
 use crate::net::serve::{Shared, serve};
 use crate::persist::error::RecoveryError;
@@ -147,7 +149,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let tls_files = stamps(&config);
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
-        let metrics = open_metrics(&config)?;
+        let ports = Ports::open(&config).map_err(|(address, source)| StartError::Listen { address, source })?;
         let table = command::renamed_table(&config.source.renamed)?;
         let (warnings, notices) = (config.warnings(), config.notices());
         let clock = if config.node_id == 0 { Clock::system() } else { Clock::of_node() };
@@ -178,9 +180,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         tokio::task::spawn_local(reopen_log(signal(SignalKind::hangup())?));
         let shared = Rc::new(Shared::new(engine, log_moved, following));
         shared.start_io_threads()?;
-        let questions = Arc::<Questions>::default();
-        metrics_http::start(metrics, &questions, &shared.engine.borrow().server.clients.registry)?;
-        tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
+        serve_http(ports, &shared)?;
         shared.sockets.set_acceptor(acceptor);
         let network = Network::new(Rc::clone(&shared.sockets), tls_files);
         shared.engine.borrow_mut().server.network.listeners = Some(Box::new(network));
@@ -239,13 +239,15 @@ fn open_listeners(config: &Config) -> Result<Vec<Rc<Listener>>, StartError> {
     if listeners.is_empty() { Err(StartError::NoListener) } else { Ok(listeners) }
 }
 
-/// Opens the sockets of the metrics server; none unless metrics are wanted.
-fn open_metrics(config: &Config) -> Result<Vec<std::net::TcpListener>, StartError> {
-    if config.metrics_port == 0 {
-        return Ok(Vec::new());
-    }
-    metrics_http::listen(&config.metrics_bind, config.metrics_port)
-        .map_err(|(address, source)| StartError::Listen { address, source })
+/// Serves metrics and the console, as far as they are wanted.
+fn serve_http(ports: Ports, shared: &Rc<Shared>) -> io::Result<()> {
+    let (questions, inside) = (Arc::<Questions>::default(), Arc::<Inside>::default());
+    tokio::task::spawn_local(Arc::clone(&questions).answer(Rc::clone(shared), command::metrics::render));
+    shared.sockets.set_inside(Arc::clone(&inside));
+    tokio::task::spawn_local(Rc::clone(shared).serve_inside(Arc::clone(&inside)));
+    let server = &shared.engine.borrow().server;
+    let registry = Arc::clone(&server.clients.registry);
+    ports.serve(Sources { questions, registry, inside }, &server.config)
 }
 
 /// The steps from an empty engine to one with its data.

@@ -95,8 +95,7 @@ impl Registry {
     /// Returns whether the server can serve its clients. It is ready if it would answer PING with PONG.
     pub fn readiness(&self) -> Readiness {
         let busy_after = Duration::from_millis(self.busy_after_ms.load(Ordering::Relaxed));
-        let ran = self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()));
-        if ran.is_some_and(|ran| ran >= busy_after) {
+        if self.running_for().is_some_and(|ran| ran >= busy_after) {
             return Readiness::Busy;
         }
         match self.readiness.load(Ordering::Relaxed) {
@@ -105,6 +104,11 @@ impl Registry {
             2 => Readiness::Following,
             _ => Readiness::Ready,
         }
+    }
+
+    /// Returns for how long a command has been running; `None` when none runs.
+    pub(crate) fn running_for(&self) -> Option<Duration> {
+        self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()))
     }
 
     /// Notes that a command begins, by the index of its id.

@@ -23,6 +23,7 @@ mod command_line;
 mod command_table;
 mod configuration;
 mod connection_limits;
+mod console;
 mod coordination;
 mod crowd;
 mod differential;

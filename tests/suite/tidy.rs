@@ -38,7 +38,8 @@ pub(crate) type Texts = BTreeMap<String, String>;
 
 /// Returns the files of the repository, without folders of build results.
 fn paths() -> BTreeSet<String> {
-    const FOLDERS: [&str; 9] = [".ci", "benches", "docs", "fuzz", "lua", "luajit", "packaging", "src", "tests"];
+    const FOLDERS: [&str; 10] =
+        [".ci", "benches", "console", "docs", "fuzz", "lua", "luajit", "packaging", "src", "tests"];
     const RESULTS: [&str; 5] = ["target", "node_modules", "__pycache__", "fuzz/corpus", "fuzz/artifacts"];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut open: Vec<_> = FOLDERS.iter().map(|folder| root.join(folder)).collect();

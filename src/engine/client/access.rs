@@ -15,6 +15,7 @@ use crate::engine::state::{Access, CommandTable, Connections, Entry, Rights};
 use crate::keyspace::DbIndex;
 use crate::resp::request::{Argv, abridge};
 use crate::session::subscriptions::{Space, SubscriptionKind};
+use crate::session::wire::Course;
 use crate::session::{Restrictions, Session};
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
@@ -138,6 +139,17 @@ impl Acl {
 }
 
 impl Connections<'_> {
+    /// Makes a session act as the user that another client acts as, without a password. Returns whether that client is
+    /// still there.
+    pub fn act_like(&mut self, key: SessionKey, id: u64) -> bool {
+        let other = self.clients.sessions.by_id(id).filter(|other| other.course() != Course::Close);
+        let Some((user, authenticated)) = other.map(|other| (other.user, other.authenticated)) else { return false };
+        if let Some(session) = self.clients.sessions.get_mut(key) {
+            session.become_user(self.acl, user, authenticated);
+        }
+        true
+    }
+
     /// Applies changes of users to all sessions. Sessions whose user is gone are closed, and so are sessions subscribed
     /// to channels that their user may no longer read.
     pub fn users_changed(&mut self, current: &mut Session) {

@@ -1,0 +1,119 @@
+// Requests to the server. Every call of the page is a command, run as the user who is signed in.
+
+import { signal } from "./vendor/signals-core.module.js";
+
+// Who is signed in: undefined until the server has said so, null for nobody.
+export const session = signal(undefined);
+
+// An error that a command replied with.
+export class Failure {
+  constructor(text) {
+    this.text = text;
+  }
+
+  toString() {
+    return this.text;
+  }
+
+  get isDenied() {
+    return this.text.startsWith("NOPERM");
+  }
+}
+
+// A string that is no text: { hex }, or a text that was cut: { cut, bytes }.
+// Both come from the server as they are, and go back as they are.
+
+// Makes a reply what programs expect: maps are objects, errors are Failures, and a status is a text.
+export function plain(value) {
+  if (Array.isArray(value)) return value.map(plain);
+  if (value === null || typeof value !== "object") return value;
+  if ("map" in value) {
+    const object = {};
+    for (let at = 0; at < value.map.length; at += 2) {
+      object[asText(value.map[at])] = plain(value.map[at + 1]);
+    }
+    return object;
+  }
+  if ("error" in value) return new Failure(value.error);
+  if ("status" in value) return value.status;
+  if ("number" in value) return value.number;
+  return value;
+}
+
+// The text of a string for people: bytes that are no text, and invisible characters, are shown by their numbers.
+export function asText(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "object") {
+    if ("hex" in value) return value.hex.replace(/../g, "\\x$&");
+    if ("cut" in value) return asText(value.cut) + "…";
+  }
+  return String(value).replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) =>
+    c === "\n" ? "\\n" : c === "\r" ? "\\r" : c === "\t" ? "\\t" : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+}
+
+// A key as a part of an address, and back.
+export function keyId(key) {
+  return typeof key === "object" ? "x:" + key.hex : "t:" + key;
+}
+
+export function keyOf(id) {
+  return id.startsWith("x:") ? { hex: id.slice(2) } : id.slice(2);
+}
+
+// A request that was not answered as it should.
+export class Refused extends Error {
+  constructor(code, text, status) {
+    super(text);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+async function request(path, body) {
+  const headers = { "content-type": "application/json" };
+  if (session.value) headers["x-tidegate-token"] = session.value.token;
+  const options = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
+  let response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+  } catch {
+    throw new Refused("unreachable", "", 0);
+  }
+  const said = await response.json().catch(() => ({}));
+  if (response.ok) return said;
+  if (response.status === 401 && said.refused === "signed-out") session.value = null;
+  throw new Refused(said.refused || "failed", said.text || response.statusText, response.status);
+}
+
+// Runs calls, each an array of words, and returns their replies.
+export async function run(calls, db = 0) {
+  const { replies } = await request("api/command", { db, calls });
+  return replies.map(plain);
+}
+
+// Runs one call. An error of the command is thrown.
+export async function call(words, db = 0) {
+  const [reply] = await run([words], db);
+  if (reply instanceof Failure) throw new Refused("command", reply.text, 200);
+  return reply;
+}
+
+export async function askSession() {
+  try {
+    session.value = await request("api/session");
+  } catch (error) {
+    if (error.status !== 401) throw error;
+  }
+}
+
+export async function signIn(user, password) {
+  session.value = await request("api/sign-in", { user, password });
+}
+
+export async function signOut() {
+  try {
+    await request("api/sign-out", {});
+  } finally {
+    session.value = null;
+  }
+}

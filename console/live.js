@@ -1,0 +1,112 @@
+// The stream of state. A page has one, for what its screen shows, and none while nobody sees the page.
+
+import { batch, effect, signal } from "./vendor/signals-core.module.js";
+import { askSession, session } from "./api.js";
+
+// The state of each topic: an object of fields. A topic of which nothing is known is missing.
+export const topics = signal({});
+
+// What the server last said of itself, and when that was by this page's clock.
+export const tick = signal(null);
+
+// The state of the stream: "off", "opening", "open", "lost".
+export const link = signal("off");
+
+// The time by the server's clock, Unix ms. It moves once a second.
+export const now = signal(Date.now());
+
+// Which topics the screen wants, as a query; null for none.
+export const wanted = signal(null);
+
+const visible = signal(!document.hidden);
+document.addEventListener("visibilitychange", () => (visible.value = !document.hidden));
+
+const RETRY_MS = [500, 1000, 2000, 5000, 10000];
+const attempt = signal(0);
+let failures = 0;
+
+// How far the server's clock is ahead of this one.
+let aheadMs = 0;
+
+setInterval(() => {
+  if (visible.peek()) now.value = Date.now() + aheadMs;
+}, 1000);
+
+// Topics whose fields are keys. The server names them by their places in the query.
+const KEYED = ["who", "stocks", "queues"];
+
+function take(name, data, query) {
+  const said = JSON.parse(data);
+  const before = topics.peek();
+  const keys = KEYED.includes(name) ? new URLSearchParams(query).getAll(name) : null;
+  const byKey = (fields) =>
+    keys ? Object.fromEntries(Object.entries(fields).map(([at, field]) => [keys[at] ?? at, field])) : fields;
+  if (said.whole) {
+    topics.value = { ...before, [name]: byKey(said.whole) };
+    return;
+  }
+  const fields = { ...before[name], ...byKey(said.set) };
+  for (const gone of said.gone) delete fields[gone];
+  topics.value = { ...before, [name]: fields };
+}
+
+function open(query) {
+  const source = new EventSource("api/stream?" + query);
+  let retry;
+  link.value = "opening";
+  for (const name of ["overview", "events", "who", "stocks", "queues"]) {
+    source.addEventListener(name, (event) => take(name, event.data, query));
+  }
+  source.addEventListener("tick", (event) => {
+    const said = JSON.parse(event.data);
+    aheadMs = said["now-ms"] - Date.now();
+    batch(() => {
+      tick.value = said;
+      now.value = said["now-ms"];
+      link.value = "open";
+    });
+  });
+  source.addEventListener("over", () => (session.value = null));
+  source.onerror = () => {
+    link.value = "lost";
+    // A browser gives up for good if the server answers with an error, so this page tries again by itself.
+    source.close();
+    const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+    failures += 1;
+    retry = setTimeout(async () => {
+      await askSession().catch(() => {});
+      attempt.value = attempt.peek() + 1;
+    }, wait);
+  };
+  source.onopen = () => (failures = 0);
+  return () => {
+    clearTimeout(retry);
+    source.close();
+  };
+}
+
+// A search changes what is wanted with each key that it finds.
+const SETTLE_MS = 200;
+let database = null;
+
+effect(() => {
+  attempt.value;
+  const query = wanted.value;
+  if (query === null || !visible.value || !session.value) {
+    link.value = "off";
+    return undefined;
+  }
+  const db = new URLSearchParams(query).get("db");
+  if (db !== database) {
+    // Keys of another database have the same names.
+    const { overview, events } = topics.peek();
+    topics.value = { ...(overview && { overview }), ...(events && { events }) };
+    database = db;
+  }
+  let close;
+  const timer = setTimeout(() => (close = open(query)), SETTLE_MS);
+  return () => {
+    clearTimeout(timer);
+    if (close) close();
+  };
+});

@@ -1,0 +1,94 @@
+// Looks for keys on the server, page by page: the server matches, and each request looks at a bounded number of keys.
+
+import { signal } from "./vendor/signals-core.module.js";
+import { Failure, keyId, run } from "./api.js";
+
+// Keys that one request looks at. It may find as many, which are shown a page at a time.
+const LOOKED_AT = 5000;
+
+// The glob that a text stands for: a pattern as it is, else all keys that begin with it.
+export function globOf(text) {
+  return /[*?[]/.test(text) ? text : text.replace(/[\\]/g, "\\\\") + "*";
+}
+
+// A search: `found` keys of some `types`, until there are enough, or the reader has seen enough.
+export class Scan {
+  constructor(types) {
+    this.types = types;
+    this.state = signal({ found: [], looked: 0, done: false, busy: false, error: null });
+    this.turn = 0;
+  }
+
+  // Begins anew.
+  begin(text, db, most) {
+    this.turn += 1;
+    this.text = text;
+    this.db = db;
+    this.cursors = this.types.map(() => "0");
+    this.open = this.types.map(() => true);
+    this.seen = new Set();
+    this.all = [];
+    this.shown = 0;
+    this.state.value = { found: [], looked: 0, done: false, busy: true, error: null };
+    return this.more(most);
+  }
+
+  // Shows `most` keys more, and looks on until there are as many.
+  async more(most) {
+    const turn = this.turn;
+    this.shown += most;
+    this.show({ busy: true });
+    try {
+      if (this.text && !this.seen.size && !/[*?[]/.test(this.text)) await this.exact(turn);
+      while (turn === this.turn && this.open.includes(true) && this.all.length < this.shown) {
+        await this.step(turn);
+      }
+    } catch (error) {
+      if (turn === this.turn) this.state.value = { ...this.state.peek(), error };
+    }
+    if (turn === this.turn) this.show({ busy: false });
+  }
+
+  show(change) {
+    const done = !this.open.includes(true) && this.all.length <= this.shown;
+    this.state.value = { ...this.state.peek(), found: this.all.slice(0, this.shown), done, ...change };
+  }
+
+  stop() {
+    this.turn += 1;
+    this.state.value = { ...this.state.peek(), busy: false };
+  }
+
+  // The key of just this name is found at once, however many others there are.
+  async exact(turn) {
+    const [type] = await run([["TYPE", this.text]], this.db);
+    if (turn === this.turn && typeof type === "string" && this.types.some((wanted) => wanted === null ? type !== "none" : wanted === type)) {
+      this.add([this.text], type);
+    }
+  }
+
+  async step(turn) {
+    const asked = this.types.map((type, at) => ({ type, at })).filter(({ at }) => this.open[at]);
+    const calls = asked.map(({ type, at }) => [
+      "SCAN", this.cursors[at], "MATCH", globOf(this.text), "COUNT", String(LOOKED_AT), ...(type ? ["TYPE", type] : []),
+    ]);
+    const replies = await run(calls, this.db);
+    if (turn !== this.turn) return;
+    replies.forEach((reply, index) => {
+      if (reply instanceof Failure) throw reply;
+      const { type, at } = asked[index];
+      const [cursor, keys] = reply;
+      this.cursors[at] = cursor;
+      this.open[at] = cursor !== "0";
+      this.add(keys, type);
+    });
+    this.show({ looked: this.state.peek().looked + LOOKED_AT });
+  }
+
+  add(keys, type) {
+    const fresh = keys.filter((key) => !this.seen.has(keyId(key)));
+    fresh.forEach((key) => this.seen.add(keyId(key)));
+    this.all.push(...fresh.map((key) => ({ key, type })));
+    this.show({});
+  }
+}

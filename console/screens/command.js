@@ -1,0 +1,180 @@
+// A command line, with the hints of COMMAND DOCS. What was asked is kept while the page is open.
+
+import { signal } from "../vendor/signals-core.module.js";
+import { asText, Failure, run } from "../api.js";
+import { html } from "../html.js";
+import { t } from "../lang.js";
+import { Panel, reason } from "../parts.js";
+import { route } from "../route.js";
+import { Database } from "./locks.js";
+
+const asked = signal([]);
+const line = signal("");
+const docs = signal(null);
+let docsAsked = false;
+let at = 0;
+
+// Splits a line into words as redis-cli does: quotes keep blanks together, and \x escapes stand for bytes.
+export function wordsOf(text) {
+  const words = [];
+  let rest = text.trim();
+  while (rest) {
+    let word = "";
+    let isBinary = false;
+    const quote = rest[0] === '"' || rest[0] === "'" ? rest[0] : "";
+    let index = quote ? 1 : 0;
+    for (; ; index += 1) {
+      if (index >= rest.length) {
+        if (quote) return null;
+        break;
+      }
+      const c = rest[index];
+      if (quote ? c === quote : /\s/.test(c)) break;
+      if (quote === '"' && c === "\\" && index + 1 < rest.length) {
+        const hex = /^x([0-9a-fA-F]{2})/.exec(rest.slice(index + 1));
+        if (hex) {
+          word += String.fromCharCode(parseInt(hex[1], 16));
+          isBinary = isBinary || parseInt(hex[1], 16) > 127;
+          index += 3;
+        } else {
+          index += 1;
+          word += { n: "\n", r: "\r", t: "\t", b: "\b", a: "\x07" }[rest[index]] ?? rest[index];
+        }
+      } else {
+        word += c;
+      }
+    }
+    words.push(isBinary ? { hex: [...word].map((c) => c.charCodeAt(0).toString(16).padStart(2, "0")).join("") } : word);
+    rest = rest.slice(quote ? index + 1 : index);
+    if (quote && rest && !/^\s/.test(rest)) return null;
+    rest = rest.trimStart();
+  }
+  return words;
+}
+
+// A reply as redis-cli shows it.
+export function show(value, indent = "") {
+  if (value instanceof Failure) return "(error) " + value.text;
+  if (value === null) return "(nil)";
+  if (typeof value === "number") return "(integer) " + value;
+  if (typeof value === "string") return '"' + asText(value) + '"';
+  if (typeof value === "boolean") return "(" + value + ")";
+  if (Array.isArray(value)) {
+    if (!value.length) return "(empty array)";
+    const wide = String(value.length).length;
+    return value
+      .map((item, index) => {
+        const head = String(index + 1).padStart(wide) + ") ";
+        return (index ? indent : "") + head + show(item, indent + " ".repeat(head.length));
+      })
+      .join("\n");
+  }
+  if ("hex" in value || "cut" in value) return '"' + asText(value) + '"' + ("bytes" in value ? ` (${value.bytes} bytes)` : "");
+  const entries = Object.entries(value);
+  if (!entries.length) return "(empty map)";
+  const wide = String(entries.length).length;
+  return entries
+    .map(([name, item], index) => {
+      const head = String(index + 1).padStart(wide) + "# ";
+      const label = head + '"' + name + '" => ';
+      return (index ? indent : "") + label + show(item, indent + " ".repeat(head.length + 2));
+    })
+    .join("\n");
+}
+
+async function askDocs() {
+  if (docsAsked) return;
+  docsAsked = true;
+  try {
+    const [found] = await run([["COMMAND", "DOCS"]]);
+    docs.value = found instanceof Failure ? {} : found;
+  } catch {
+    docsAsked = false;
+  }
+}
+
+// The syntax of an argument, from its description.
+function syntax(argument) {
+  const inner = (argument.arguments || []).map(syntax);
+  const flags = argument.flags || [];
+  const name = argument["display_text"] || argument.name;
+  let text =
+    argument.type === "pure-token" ? argument.token
+      : argument.type === "oneof" ? inner.join(" | ")
+        : argument.type === "block" ? inner.join(" ")
+          : name;
+  if (argument.type === "oneof" && !flags.includes("optional") && inner.length > 1) text = "<" + text + ">";
+  if (argument.token && argument.type !== "pure-token") text = argument.token + " " + text;
+  if (flags.includes("multiple")) text = `${text} [${text} ...]`;
+  return flags.includes("optional") ? "[" + text + "]" : text;
+}
+
+// What is known of the command that the line begins with.
+function hint() {
+  const words = (wordsOf(line.value) || line.value.trim().split(/\s+/)).filter((word) => typeof word === "string");
+  if (!words.length || !docs.value) return null;
+  const found = docs.value[words[0].toLowerCase()];
+  if (!found) {
+    const near = Object.keys(docs.value).filter((name) => name.startsWith(words[0].toLowerCase())).sort().slice(0, 12);
+    return near.length ? html`<span class="muted mono">${near.join("  ")}</span>` : null;
+  }
+  const subs = found.subcommands || {};
+  const sub = words[1] && subs[(words[0] + "|" + words[1]).toLowerCase()];
+  if (!sub && Object.keys(subs).length) {
+    const names = Object.keys(subs).map((name) => name.split("|")[1]).sort();
+    return html`<span class="muted mono">${names.join("  ")}</span>`;
+  }
+  const entry = sub || found;
+  const name = (sub ? words.slice(0, 2) : words.slice(0, 1)).join(" ").toUpperCase();
+  return html`<span><span class="mono">${name} ${(entry.arguments || []).map(syntax).join(" ")}</span><br /><span class="muted">${entry.summary}</span></span>`;
+}
+
+async function submit(event) {
+  event.preventDefault();
+  const text = line.value.trim();
+  if (!text) return;
+  const words = wordsOf(text);
+  const entry = { text, reply: null, isBad: false };
+  const done = (reply, isBad) => {
+    asked.value = asked.value.map((other) => (other === entry ? Object.assign(entry, { reply, isBad }) && { ...entry } : other));
+  };
+  asked.value = [...asked.value.slice(-99), entry];
+  at = asked.value.length;
+  line.value = "";
+  if (!words) return done(t("command.quotes"), true);
+  try {
+    const [reply] = await run([words], Number(route.value.params.get("db") || 0));
+    done(show(reply), reply instanceof Failure);
+  } catch (error) {
+    done(reason(error), true);
+  }
+}
+
+function recall(event) {
+  const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  at = Math.max(0, Math.min(asked.value.length, at + step));
+  line.value = at < asked.value.length ? asked.value[at].text : "";
+}
+
+export function Screen() {
+  askDocs();
+  return html`
+    <header><h1>${t("nav.command")}</h1><span class="muted">${t("command.about")}</span></header>
+    <${Panel}>
+      <div class="console-out" role="log" aria-live="polite" tabindex="0" aria-label=${t("nav.command")}>
+        ${asked.value.length
+          ? asked.value.map((entry) => html`<pre class="asked">> ${asText(entry.text)}</pre><pre class=${entry.isBad ? "bad" : ""}>${entry.reply ?? "…"}</pre>`)
+          : html`<p class="muted">${t("command.empty")}</p>`}
+      </div>
+      <form class="body tools" onSubmit=${submit}>
+        <input class="key grow" style=${{ maxWidth: "none" }} data-search aria-label=${t("nav.command")} placeholder="WHO lock:report" autocomplete="off" autocapitalize="none" spellcheck=${false}
+          value=${line.value} onInput=${(event) => (line.value = event.target.value)} onKeyDown=${recall} />
+        <${Database} />
+        <button class="is-main">${t("command.verb")}</button>
+      </form>
+      <div class="body" style=${{ minHeight: "62px" }}>${hint()}</div>
+    <//>
+  `;
+}

@@ -1,0 +1,109 @@
+// IDs and requests that run once: the last ID of a generator, and whether a request is known.
+
+import { signal } from "../vendor/signals-core.module.js";
+import { asText, call, Failure, run } from "../api.js";
+import { clock, duration } from "../format.js";
+import { html } from "../html.js";
+import { t } from "../lang.js";
+import { ask, Facts, Key, notify, Panel, reason } from "../parts.js";
+import { route } from "../route.js";
+import { Database } from "./locks.js";
+
+// Milliseconds of Unix time at which ID.NEXT counts from, unless a program says otherwise: 2020-01-01.
+const EPOCH_MS = 1577836800000;
+
+// Bits of an ID below its time.
+const BELOW_BITS = 22n;
+
+const ids = signal({});
+const request = signal({});
+
+const database = () => Number(route.value.params.get("db") || 0);
+
+async function lookId(event) {
+  event.preventDefault();
+  const { key } = Object.fromEntries(new FormData(event.target));
+  try {
+    const last = await call(["GET", key], database());
+    ids.value = { key, last };
+  } catch (error) {
+    ids.value = { key, error };
+  }
+}
+
+async function lookRequest(event) {
+  event.preventDefault();
+  readRequest(Object.fromEntries(new FormData(event.target)).key);
+}
+
+async function readRequest(key) {
+  try {
+    const [type, ttl] = await run([["TYPE", key], ["PTTL", key]], database());
+    if (type instanceof Failure) throw type;
+    request.value = { key, type, ttl };
+  } catch (error) {
+    request.value = { key, error };
+  }
+}
+
+function forget(key) {
+  ask({
+    title: t("once.forget.title"),
+    body: html`<p>${t("once.forget.body")}</p><p><${Key} of=${key} /></p>`,
+    verb: t("once.forget.verb"),
+    isBad: true,
+    act: async () => {
+      await call(["UNLINK", key], database());
+      notify(t("once.forget.done"));
+      readRequest(key);
+    },
+  });
+}
+
+// The time in an ID, if it is one of the default shape.
+function timeOf(last) {
+  try {
+    const ms = Number(BigInt(last) >> BELOW_BITS);
+    return ms > 1e9 ? EPOCH_MS + ms : null;
+  } catch {
+    return null;
+  }
+}
+
+function Form({ onSubmit, placeholder, verb }) {
+  return html`<form class="body tools" onSubmit=${onSubmit}>
+    <input class="key grow" name="key" required placeholder=${placeholder} aria-label=${t("col.key")} autocomplete="off" spellcheck=${false} />
+    <button class="is-main">${verb}</button>
+  </form>`;
+}
+
+export function Screen() {
+  const { key, last, error } = ids.value;
+  const asked = request.value;
+  return html`
+    <header><h1>${t("nav.once")}</h1><span class="muted">${t("once.about")}</span><${Database} /></header>
+    <div class="columns">
+      <${Panel} title=${t("once.ids")}>
+        <${Form} onSubmit=${lookId} placeholder="ids:order" verb=${t("once.look")} />
+        ${error && html`<p class="empty bad">${reason(error)}</p>`}
+        ${key && !error && (last === null
+          ? html`<p class="empty">${t("once.no-ids")}</p>`
+          : html`<div class="body"><${Facts} of=${[
+              [t("once.last"), html`<span class="mono">${asText(last)}</span>`],
+              [t("once.shape"), timeOf(last) ? "snowflake" : "counter"],
+              timeOf(last) && [t("once.time"), clock(timeOf(last))],
+            ]} /></div>`)}
+      <//>
+      <${Panel} title=${t("once.requests")}>
+        <${Form} onSubmit=${lookRequest} placeholder="order:77" verb=${t("once.look")} />
+        ${asked.error && html`<p class="empty bad">${reason(asked.error)}</p>`}
+        ${asked.key && !asked.error && (asked.type === "none"
+          ? html`<p class="empty">${t("once.unknown")}</p>`
+          : html`<div class="body"><${Facts} of=${[
+              [t("once.state"), html`<span class="good">${t("once.known")}</span>`],
+              [t("once.kept"), asked.ttl < 0 ? t("ttl.none") : duration(asked.ttl)],
+            ]} /><div class="gap"></div><button class="is-bad" onClick=${() => forget(asked.key)}>${t("once.forget.verb")}</button></div>`)}
+      <//>
+    </div>
+  `;
+}

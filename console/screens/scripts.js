@@ -1,0 +1,134 @@
+// Scripts and functions: how often and how fast they run, their texts and contracts, slow calls, faults, and the trace of one call.
+
+import { effect, signal } from "../vendor/signals-core.module.js";
+import { asText, call, Failure, run } from "../api.js";
+import { clock, micros, number } from "../format.js";
+import { html } from "../html.js";
+import { t } from "../lang.js";
+import { Facts, Panel, reason, Search, Table } from "../parts.js";
+import { adjust, route, withParams } from "../route.js";
+import { show, wordsOf } from "./command.js";
+
+const list = signal({ scripts: null, slow: [], stats: null });
+const detail = signal({ name: null });
+const linted = signal(null);
+const traced = signal(null);
+let entered = false;
+
+effect(() => {
+  if (route.value.screen !== "scripts") {
+    entered = false;
+  } else if (!entered) {
+    entered = true;
+    read();
+  }
+});
+
+effect(() => {
+  const { screen, params } = route.value;
+  const name = params.get("script");
+  if (screen === "scripts" && name && detail.peek().name !== name) readOne(name);
+});
+
+async function read() {
+  try {
+    const [scripts, slow, stats] = await run([["SCRIPT", "LIST"], ["SCRIPT", "SLOW", "GET", "30"], ["SCRIPT", "STATS"]]);
+    list.value = { scripts, slow, stats };
+  } catch (error) {
+    list.value = { scripts: new Failure(reason(error)), slow: [], stats: null };
+  }
+}
+
+async function readOne(name) {
+  detail.value = { name };
+  try {
+    const said = await call(["SCRIPT", "SHOW", name]);
+    const text = said.text ?? said.script ?? said.code;
+    const [warnings] = text ? await run([["SCRIPT", "LINT", text]]) : [[]];
+    detail.value = { name, said, text, warnings };
+  } catch (error) {
+    detail.value = { name, error };
+  }
+}
+
+async function lint(event) {
+  event.preventDefault();
+  try {
+    linted.value = { warnings: await call(["SCRIPT", "LINT", new FormData(event.target).get("text")]) };
+  } catch (error) {
+    linted.value = { error };
+  }
+}
+
+async function trace(event) {
+  event.preventDefault();
+  const words = wordsOf(new FormData(event.target).get("words"));
+  if (!words) return;
+  try {
+    traced.value = { reply: show(await call(["SCRIPT", "TRACE", ...words])) };
+  } catch (error) {
+    traced.value = { error };
+  }
+}
+
+function Warnings({ of }) {
+  if (of instanceof Failure) return html`<p class="bad">${reason(of)}</p>`;
+  if (!of || !of.length) return html`<p class="good">${t("scripts.no-warnings")}</p>`;
+  return html`<pre class="value">${of.map((warning) => (typeof warning === "object" && !Array.isArray(warning) ? Object.values(warning).map(asText).join("  ") : Array.isArray(warning) ? warning.map(asText).join("  ") : asText(warning))).join("\n")}</pre>`;
+}
+
+const time = (value) => (value === undefined || value === null ? "" : micros(Number(value)));
+
+export function Screen() {
+  const { params } = route.value;
+  const text = params.get("q") || "";
+  const name = params.get("script");
+  const { scripts, slow, stats } = list.value;
+  const rows = Array.isArray(scripts) ? scripts.filter((row) => !text || Object.values(row).some((value) => asText(value).includes(text))) : [];
+  const count = (name, format) => ({ name: t("scripts." + name), num: true, cell: (row) => (row.calls || name === "calls" ? format(row[name]) : "–") });
+  const columns = [
+    { name: t("col.name"), cell: (row) => html`<a class="mono" href=${withParams({ script: asText(row.name) })}>${asText(row.name).slice(0, 60)}</a>` },
+    { name: t("scripts.origin"), cell: (row) => [row.origin, row.library].filter(Boolean).map(asText).join(" · ") },
+    count("calls", number),
+    count("errors", number),
+    count("p50_us", time),
+    count("p99_us", time),
+    count("max_us", time),
+    { name: t("col.last-time"), num: true, cell: (row) => (row.last_call_ms > 0 ? clock(row.last_call_ms) : t("never")) },
+  ];
+  const one = detail.value.name === name ? detail.value : {};
+  return html`
+    <header><h1>${t("nav.scripts")}</h1><span class="muted">${t("scripts.about")}</span></header>
+    <div class="tools">
+      <${Search} value=${text} placeholder=${t("scripts.search")} onSearch=${(q) => adjust({ q })} />
+      <button onClick=${read}>${t("again")}</button>
+    </div>
+    ${name && html`<${Panel} title=${name} tools=${html`<a class="button" href=${withParams({ script: "" })}>${t("close")}</a>`}>
+      <div class="body">
+        ${one.error ? html`<p class="bad">${reason(one.error)}</p>` : !one.said ? html`<p class="muted">${t("loading")}</p>` : html`
+          <${Facts} of=${Object.entries(one.said).filter(([, value]) => typeof value !== "object" && value !== one.text && asText(value).length < 80).map(([field, value]) => [field, asText(value)])} />
+          <div class="gap"></div><h2>${t("scripts.warnings")}</h2><${Warnings} of=${one.warnings} />
+          <div class="gap"></div><pre class="value">${typeof one.text === "string" ? one.text.split("\n").map(asText).join("\n") : show(one.said)}</pre>`}
+      </div>
+    <//>`}
+    <${Panel} title=${t("scripts.loaded")}>
+      ${scripts instanceof Failure ? html`<p class="empty bad">${reason(scripts)}</p>` : html`<${Table} columns=${columns} rows=${rows} empty=${scripts ? t("scripts.none") : t("loading")} label=${t("scripts.loaded")} />`}
+    <//>
+    <div class="columns">
+      <${Panel} title=${t("scripts.slow")}><div class="body"><pre class="value">${slow instanceof Failure ? reason(slow) : slow && slow.length ? show(slow) : t("scripts.no-slow")}</pre></div><//>
+      <${Panel} title=${t("scripts.stats")}><div class="body"><pre class="value">${stats ? (stats instanceof Failure ? reason(stats) : show(stats)) : ""}</pre></div><//>
+    </div>
+    <div class="columns">
+      <${Panel} title=${t("scripts.lint")}><form class="body" onSubmit=${lint}>
+        <label><span>${t("scripts.lint.text")}</span><textarea class="key" name="text" rows="6" spellcheck=${false} required></textarea></label><div class="gap"></div>
+        <button>${t("scripts.lint")}</button>
+        ${linted.value && (linted.value.error ? html`<p class="bad">${reason(linted.value.error)}</p>` : html`<${Warnings} of=${linted.value.warnings} />`)}
+      </form><//>
+      <${Panel} title=${t("scripts.trace")}><form class="body" onSubmit=${trace}>
+        <label><span>${t("scripts.trace.words")}</span><input class="key" name="words" spellcheck=${false} required placeholder="gate_acquire 1 gate:devices job-1 3 30000" /></label><div class="gap"></div>
+        <button>${t("scripts.trace")}</button> <span class="muted">${t("scripts.trace.note")}</span>
+        ${traced.value && (traced.value.error ? html`<p class="bad">${reason(traced.value.error)}</p>` : html`<pre class="value">${traced.value.reply}</pre>`)}
+      </form><//>
+    </div>
+  `;
+}

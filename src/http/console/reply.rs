@@ -1,0 +1,318 @@
+//! Replies of the engine as JSON, for the page.
+//!
+//! | RESP3 | JSON |
+//! |---|---|
+//! | string | a string; `{"hex": ...}` if it is not UTF-8; `{"cut": ..., "bytes": n}` if it is too long |
+//! | status | `{"status": ...}` |
+//! | error | `{"error": ...}` |
+//! | number | a number; `{"number": "..."}` if JavaScript can't hold it |
+//! | array, set | an array |
+//! | map | `{"map": [key, value, ...]}`: keys may be of any type, and their order says something |
+//! | push | `{"push": [...]}` |
+//! | null, boolean | the same |
+//!
+//! The decoder takes one element after the other and keeps the lists that are open, so a long reply that arrives in
+//! pieces is read once.
+
+use serde_json::{Value, json};
+
+use super::super::limits::{REPLY_MAX_DEPTH, STRING_MAX_BYTES};
+use crate::base::num::parse_i64;
+
+/// The reply is not in the protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Reads replies from bytes that arrive in pieces.
+#[derive(Default)]
+pub(super) struct Decoder {
+    received: Vec<u8>,
+    /// Offset of the next element.
+    at: usize,
+    open: Vec<Open>,
+}
+
+/// A list that is not complete.
+struct Open {
+    kind: Kind,
+    missing: usize,
+    items: Vec<Value>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Array,
+    Map,
+    Push,
+    /// Attributes of the reply behind them, which are left out.
+    Attributes,
+}
+
+impl Open {
+    fn close(self) -> Option<Value> {
+        match self.kind {
+            Kind::Array => Some(Value::Array(self.items)),
+            Kind::Map => Some(json!({ "map": self.items })),
+            Kind::Push => Some(json!({ "push": self.items })),
+            Kind::Attributes => None,
+        }
+    }
+}
+
+/// An element of the protocol.
+enum Element {
+    Value(Value),
+    List(Kind, usize),
+}
+
+impl Decoder {
+    /// Adds bytes.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.received.extend_from_slice(bytes);
+    }
+
+    /// The next reply, once all of it is there.
+    pub(super) fn next(&mut self) -> Result<Option<Value>, Malformed> {
+        while let Some((element, len)) = element(&self.received[self.at..])? {
+            self.at += len;
+            let mut done = match element {
+                Element::Value(value) => Some(value),
+                Element::List(kind, 0) => Open { kind, missing: 0, items: Vec::new() }.close(),
+                Element::List(kind, missing) => {
+                    if self.open.len() == REPLY_MAX_DEPTH {
+                        return Err(Malformed);
+                    }
+                    self.open.push(Open { kind, missing, items: Vec::new() });
+                    None
+                }
+            };
+            // A complete element may also complete the lists that it ends.
+            while let Some(value) = done.take() {
+                let Some(list) = self.open.last_mut() else {
+                    self.forget_read();
+                    return Ok(Some(value));
+                };
+                list.items.push(value);
+                list.missing -= 1;
+                if list.missing == 0 {
+                    done = self.open.pop().and_then(Open::close);
+                }
+            }
+        }
+        self.forget_read();
+        Ok(None)
+    }
+
+    fn forget_read(&mut self) {
+        self.received.drain(..self.at);
+        self.at = 0;
+    }
+}
+
+/// The first element, and how many bytes it has; `None` if it is not complete.
+fn element(bytes: &[u8]) -> Result<Option<(Element, usize)>, Malformed> {
+    let Some(end) = memchr::memchr(b'\n', bytes) else { return Ok(None) };
+    let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+    let (kind, rest) = line.split_first().ok_or(Malformed)?;
+    let head = end + 1;
+    let count = || parse_i64(rest).and_then(|count| usize::try_from(count).ok()).ok_or(Malformed);
+    let value = |value: Value| Ok(Some((Element::Value(value), head)));
+    match kind {
+        b'$' | b'=' | b'!' => {
+            if rest == b"-1" {
+                return value(Value::Null);
+            }
+            let len = count()?;
+            let Some(text) = bytes.get(head..head + len).filter(|_| bytes.len() >= head + len + 2) else {
+                return Ok(None);
+            };
+            let text = match kind {
+                b'!' => json!({ "error": String::from_utf8_lossy(text) }),
+                // Three letters say how to show it.
+                b'=' => string(text.get(4..).unwrap_or_default()),
+                _ => string(text),
+            };
+            Ok(Some((Element::Value(text), head + len + 2)))
+        }
+        b'*' | b'~' if rest != b"-1" => Ok(Some((Element::List(Kind::Array, count()?), head))),
+        b'%' => Ok(Some((Element::List(Kind::Map, 2 * count()?), head))),
+        b'|' => Ok(Some((Element::List(Kind::Attributes, 2 * count()?), head))),
+        b'>' => Ok(Some((Element::List(Kind::Push, count()?), head))),
+        b'+' => value(json!({ "status": String::from_utf8_lossy(rest) })),
+        b'-' => value(json!({ "error": String::from_utf8_lossy(rest) })),
+        b':' => value(integer(parse_i64(rest).ok_or(Malformed)?)),
+        b',' => value(double(&String::from_utf8_lossy(rest))),
+        b'(' => value(json!({ "number": String::from_utf8_lossy(rest) })),
+        b'#' => value(Value::Bool(rest == b"t")),
+        b'_' | b'*' | b'~' => value(Value::Null),
+        _ => Err(Malformed),
+    }
+}
+
+/// The largest integer below which JavaScript has all of them.
+const INTEGER_MAX: u64 = 1 << 53;
+
+fn integer(number: i64) -> Value {
+    if number.unsigned_abs() < INTEGER_MAX { json!(number) } else { json!({ "number": number.to_string() }) }
+}
+
+fn double(text: &str) -> Value {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => json!(number),
+        _ => json!({ "number": text }),
+    }
+}
+
+fn string(bytes: &[u8]) -> Value {
+    let shown = &bytes[..bytes.len().min(STRING_MAX_BYTES)];
+    let text = match std::str::from_utf8(shown) {
+        Ok(text) => json!(text),
+        // The cut may have gone through a character.
+        Err(error) if shown.len() < bytes.len() && error.error_len().is_none() => {
+            json!(String::from_utf8_lossy(&shown[..error.valid_up_to()]))
+        }
+        Err(_) => json!({ "hex": hex(shown) }),
+    };
+    if shown.len() == bytes.len() { text } else { json!({ "cut": text, "bytes": bytes.len() }) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    digits.map(char::from).collect()
+}
+
+/// Bytes from text or `{"hex": ...}`, the forms in which [`string`] shows them.
+pub(super) fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Number(number) => Some(number.to_string().into_bytes()),
+        Value::Object(fields) => bytes_of_hex(fields.get("hex")?.as_str()?),
+        _ => None,
+    }
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+/// The text of an error reply.
+pub(super) fn error_of(reply: &Value) -> Option<&str> {
+    reply.as_object()?.get("error")?.as_str()
+}
+
+/// The value of a field of a map.
+pub(super) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    let items = map.as_object()?.get("map")?.as_array()?;
+    items.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| &pair[1])
+}
+
+/// Replaces each map whose keys are text by an object, all the way down.
+pub(super) fn as_objects(value: Value) -> Value {
+    match value {
+        Value::Array(items) => Value::Array(items.into_iter().map(as_objects).collect()),
+        Value::Object(mut fields) => match fields.remove("map") {
+            Some(Value::Array(items)) => {
+                let mut object = serde_json::Map::new();
+                let mut items = items.into_iter();
+                while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                    let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+                    object.insert(key, as_objects(value));
+                }
+                Value::Object(object)
+            }
+            _ => Value::Object(fields),
+        },
+        value => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes bytes that arrive one by one, and at once.
+    fn decode(bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
+        let (mut slow, mut fast) = (Decoder::default(), Decoder::default());
+        let (mut one_by_one, mut at_once) = (Vec::new(), Vec::new());
+        for byte in bytes {
+            slow.receive(&[*byte]);
+            one_by_one.extend(slow.next()?);
+        }
+        fast.receive(bytes);
+        while let Some(value) = fast.next()? {
+            at_once.push(value);
+        }
+        assert_eq!(one_by_one, at_once);
+        Ok(at_once)
+    }
+
+    #[test]
+    fn each_type_has_its_form() {
+        for (reply, wanted) in [
+            (&b"+OK\r\n"[..], json!({"status": "OK"})),
+            (b"-ERR no\r\n", json!({"error": "ERR no"})),
+            (b"!6\r\nERR no\r\n", json!({"error": "ERR no"})),
+            (b":-7\r\n", json!(-7)),
+            (b":9007199254740992\r\n", json!({"number": "9007199254740992"})),
+            (b",1.5\r\n", json!(1.5)),
+            (b",inf\r\n", json!({"number": "inf"})),
+            (b"(123\r\n", json!({"number": "123"})),
+            (b"#t\r\n", json!(true)),
+            (b"_\r\n", Value::Null),
+            (b"$-1\r\n", Value::Null),
+            (b"*-1\r\n", Value::Null),
+            (b"$0\r\n\r\n", json!("")),
+            (b"$3\r\na\r\n\r\n", json!("a\r\n")),
+            (b"$2\r\n\xff\x0a\r\n", json!({"hex": "ff0a"})),
+            (b"=7\r\ntxt:abc\r\n", json!("abc")),
+            (b"*0\r\n", json!([])),
+            (b"*2\r\n:1\r\n*1\r\n$1\r\na\r\n", json!([1, ["a"]])),
+            (b"~1\r\n:1\r\n", json!([1])),
+            (b"%1\r\n$1\r\na\r\n:1\r\n", json!({"map": ["a", 1]})),
+            (b">2\r\n$1\r\na\r\n:1\r\n", json!({"push": ["a", 1]})),
+            (b"*2\r\n|1\r\n$1\r\na\r\n:1\r\n:2\r\n:3\r\n", json!([2, 3])),
+        ] {
+            assert_eq!(decode(reply), Ok(vec![wanted]), "{}", reply.escape_ascii());
+        }
+        assert_eq!(decode(b"+a\r\n:1\r\n"), Ok(vec![json!({"status": "a"}), json!(1)]));
+        for bad in [&b"\r\n"[..], b"?\r\n", b"$x\r\n", b"*-2\r\n", b":1\n", b"%9223372036854775807\r\n"] {
+            assert!(decode(bad).is_err() || bad.starts_with(b"%"), "{}", bad.escape_ascii());
+        }
+        assert_eq!(decode(&b"*1\r\n".repeat(REPLY_MAX_DEPTH + 1)), Err(Malformed));
+    }
+
+    #[test]
+    fn long_strings_are_cut_between_characters() {
+        let text = "é".repeat(STRING_MAX_BYTES);
+        let reply = [format!("${}\r\n", text.len() + 1).as_bytes(), b"a", text.as_bytes(), b"\r\n"].concat();
+        let mut decoder = Decoder::default();
+        decoder.receive(&reply);
+        let cut = decoder.next().expect("it is a reply").expect("it is whole");
+        assert_eq!(cut["bytes"], json!(text.len() + 1));
+        assert_eq!(cut["cut"].as_str().map(str::len), Some(STRING_MAX_BYTES - 1));
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_were() {
+        for bytes in [&b""[..], b"text", b"\xff\x00\xfe", "中文".as_bytes()] {
+            assert_eq!(bytes_of(&string(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(bytes_of(&json!(12)), Some(b"12".to_vec()));
+        for bad in [json!({"hex": "f"}), json!({"hex": "xy"}), json!({"other": 1}), json!(["a"]), Value::Null] {
+            assert_eq!(bytes_of(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn maps_become_objects() {
+        let map = json!({"map": ["a", [{"map": ["b", 1]}], "c", null]});
+        assert_eq!(field(&map, "c"), Some(&Value::Null));
+        assert_eq!(as_objects(map), json!({"a": [{"b": 1}], "c": null}));
+    }
+}

@@ -1,0 +1,130 @@
+//! The thread of HTTP: sockets, connections, and what goes for every response.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::crowd::{Answering, Crowd, Place};
+use super::limits::{METRICS_SILENT_MAX, STREAM_PATIENCE};
+
+/// How long to wait when the system has no more descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// What is served at a port.
+pub(super) struct Site {
+    pub(super) router: Router,
+    pub(super) crowd: Arc<Crowd>,
+    /// Bytes of the head of a request.
+    pub(super) head_max_bytes: usize,
+    /// Whether a connection may carry several requests.
+    pub(super) keeps_alive: bool,
+}
+
+/// The address of the peer, which requests carry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerAddress(pub(super) SocketAddr);
+
+/// Serves each site at its sockets on a thread of its own, until the process ends.
+pub(super) fn serve_all(sites: Vec<(Vec<StdListener>, Site)>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Only scrapes ask the system for what may take a while.
+        .max_blocking_threads(METRICS_SILENT_MAX)
+        .build()?;
+    let serve = move || {
+        runtime.block_on(async {
+            for (listeners, site) in sites {
+                let site = Arc::new(site);
+                for listener in listeners {
+                    match TcpListener::from_std(listener) {
+                        Ok(listener) => drop(tokio::spawn(accept_all(listener, Arc::clone(&site)))),
+                        Err(error) => tracing::error!(%error, "a port of HTTP can't be served"),
+                    }
+                }
+            }
+            std::future::pending::<()>().await;
+        });
+    };
+    std::thread::Builder::new().name("http".to_owned()).spawn(serve)?;
+    Ok(())
+}
+
+async fn accept_all(listener: TcpListener, site: Arc<Site>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                if let Some(place) = site.crowd.enter() {
+                    tokio::spawn(serve(stream, address, Arc::clone(&site), place));
+                }
+            }
+            // The process may be out of descriptors; a moment later some may be free.
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: Place) {
+    // Small parts of a stream of state must not wait for each other. A socket that was reset takes no options.
+    let _ = stream.set_nodelay(true);
+    let router = TowerToHyperService::new(site.router.clone());
+    let seat = place.clone();
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(PeerAddress(address));
+        let answering = seat.answers();
+        let response = router.call(request);
+        async move {
+            let response: Response = response.await?;
+            Ok::<_, Infallible>(response.map(|body| Tracked { body, answering }))
+        }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(site.keeps_alive)
+        .max_buf_size(site.head_max_bytes)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), answer);
+    tokio::select! {
+        // A broken connection is reported by its peer.
+        _ = connection => {}
+        () = place.must_leave() => {}
+    }
+}
+
+/// The body of a response. The connection counts as being answered until the body is dropped.
+struct Tracked {
+    body: Body,
+    answering: Answering,
+}
+
+impl hyper::body::Body for Tracked {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        // hyper asks for more when the peer has read enough of what it was sent.
+        self.answering.may_take(STREAM_PATIENCE);
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,62 @@
+//! Connections that another thread of this process makes to the engine.
+//!
+//! The console runs commands for people, each over such a connection, so that rights, limits, the audit, MONITOR and a
+//! busy script treat them like the commands of any client. One end of a pair of sockets waits here until the engine's
+//! thread takes it. From then on it is an ordinary connection, whose address is that of the person's browser.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::net::limits::INSIDE_WAITING_MAX;
+
+/// A connection that the engine's thread has not taken yet.
+pub(super) struct Arrival {
+    pub(super) socket: UnixStream,
+    /// The address of the person for whom it is made.
+    pub(super) address: SocketAddr,
+    /// The id of the client whose user it acts as; `None` for a connection that signs in by itself.
+    pub(super) like: Option<u64>,
+}
+
+/// See the file's header.
+#[derive(Default)]
+pub(crate) struct Inside {
+    waiting: Mutex<VecDeque<Arrival>>,
+    arrived: Notify,
+}
+
+impl Inside {
+    /// Connects to the engine, for a person at this address: as a newcomer, or with the rights that the client `like`
+    /// has. Returns this end of the connection, in non-blocking mode.
+    pub(crate) fn connect(&self, address: SocketAddr, like: Option<u64>) -> io::Result<UnixStream> {
+        let (here, socket) = UnixStream::pair()?;
+        here.set_nonblocking(true)?;
+        socket.set_nonblocking(true)?;
+        let mut waiting = self.waiting();
+        if waiting.len() >= INSIDE_WAITING_MAX {
+            return Err(io::Error::other("too many calls wait for the engine"));
+        }
+        waiting.push_back(Arrival { socket, address, like });
+        self.arrived.notify_one();
+        Ok(here)
+    }
+
+    /// Waits until there may be a connection to take.
+    pub(super) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Takes the connection that has waited longest.
+    pub(super) fn take(&self) -> Option<Arrival> {
+        self.waiting().pop_front()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arrival>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

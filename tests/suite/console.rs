@@ -1,0 +1,522 @@
+//! The console: what a browser is sent, what it may ask, and that nobody else gets through.
+//!
+//! The tests speak HTTP by themselves, so that they can send what no browser would.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::harness::{Program, Server, Value, until};
+
+/// A server with a console, and the address of the console.
+pub(crate) fn start(flags: &[&str]) -> (Server, SocketAddr) {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    (start_at(address, flags), address)
+}
+
+/// A server with a console at this address.
+pub(crate) fn start_at(address: SocketAddr, flags: &[&str]) -> Server {
+    let port = address.port().to_string();
+    Server::start(Program::Tidegate, &[&["--console-port", &port], flags].concat())
+}
+
+/// A response.
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn json(&self) -> Json {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+
+    /// The word that says why a request was refused.
+    fn refused(&self) -> String {
+        self.json()["refused"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Sends bytes, and reads the response to them.
+fn exchange(address: SocketAddr, request: &[u8]) -> Response {
+    let mut stream = TcpStream::connect(address).expect("a listening console");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream.write_all(request).expect("it is taken");
+    response(&mut BufReader::new(stream))
+}
+
+fn response(reader: &mut impl BufRead) -> Response {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).expect("a line") > 0, "the connection ended: {head:?}");
+    }
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let mut response = Response { status, head, body: Vec::new() };
+    if let Some(length) = response.header("content-length") {
+        let length = length.parse().expect("a length");
+        response.body = vec![0; length];
+        reader.read_exact(&mut response.body).expect("the whole body");
+    }
+    response
+}
+
+/// A request with these headers besides `Host`, and this body.
+fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+    let mut request = format!("{method} {path} HTTP/1.1\r\n");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        request += "Host: localhost\r\n";
+    }
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    if !body.is_empty() {
+        request += &format!("Content-Length: {}\r\n", body.len());
+    }
+    (request + "\r\n" + body).into_bytes()
+}
+
+fn get(address: SocketAddr, path: &str) -> Response {
+    exchange(address, &request("GET", path, &[], ""))
+}
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+/// Signs in; the response, and the session.
+fn try_sign_in(address: SocketAddr, user: &str, password: &str) -> (Response, Option<Session>) {
+    let body = json!({ "user": user, "password": password }).to_string();
+    let response = exchange(address, &request("POST", "/api/sign-in", &[JSON], &body));
+    let session = (response.status == 200).then(|| Session {
+        address,
+        cookie: response.header("set-cookie").expect("a cookie").split(';').next().unwrap_or_default().to_owned(),
+        token: response.json()["token"].as_str().expect("a token").to_owned(),
+    });
+    (response, session)
+}
+
+fn sign_in(address: SocketAddr, user: &str, password: &str) -> Session {
+    let (response, session) = try_sign_in(address, user, password);
+    session.unwrap_or_else(|| panic!("{}", response.text()))
+}
+
+/// Somebody who is signed in.
+struct Session {
+    address: SocketAddr,
+    cookie: String,
+    token: String,
+}
+
+impl Session {
+    /// Runs calls, and returns the response.
+    fn try_run(&self, db: u64, calls: &[&[&str]]) -> Response {
+        let headers = [JSON, ("Cookie", &self.cookie), ("X-Tidegate-Token", &self.token)];
+        let body = json!({ "db": db, "calls": calls }).to_string();
+        exchange(self.address, &request("POST", "/api/command", &headers, &body))
+    }
+
+    /// Runs one call, and returns its reply.
+    fn run(&self, call: &[&str]) -> Json {
+        let response = self.try_run(0, &[call]);
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()["replies"][0].clone()
+    }
+
+    /// A stream of state.
+    fn stream(&self, query: &str) -> Stream {
+        let mut stream = TcpStream::connect(self.address).expect("a listening console");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        let bytes = request("GET", &format!("/api/stream?{query}"), &[("Cookie", &self.cookie)], "");
+        stream.write_all(&bytes).expect("it is taken");
+        let mut reader = BufReader::new(stream);
+        let head = response(&mut reader);
+        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")), "{head:?}");
+        Stream { reader }
+    }
+}
+
+struct Stream {
+    reader: BufReader<TcpStream>,
+}
+
+impl Stream {
+    /// The next event of this name; `None` when the stream ends.
+    fn next(&mut self, wanted: &str) -> Option<Json> {
+        let mut name = String::new();
+        loop {
+            let mut line = String::new();
+            if self.reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return None;
+            }
+            if let Some(event) = line.strip_prefix("event: ") {
+                name = event.trim_end().to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ").filter(|_| name == wanted) {
+                return Some(serde_json::from_str(data).expect("JSON"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_is_served_by_digest_and_compressed() {
+    let (_server, address) = start(&[]);
+    let index = get(address, "/");
+    assert_eq!((index.status, index.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let text = index.text();
+    let assets: Vec<&str> = text.split('"').filter(|part| part.starts_with("assets/")).collect();
+    assert!(assets.len() > 10, "{text}");
+    let mut bytes = index.body.len();
+    for path in assets {
+        let response = exchange(address, &request("GET", &format!("/{path}"), &[("Accept-Encoding", "gzip")], ""));
+        assert_eq!(response.status, 200, "{path}");
+        assert!(response.header("cache-control").is_some_and(|cache| cache.contains("immutable")), "{response:?}");
+        bytes += response.body.len();
+    }
+    assert!(bytes <= 120 * 1024, "{bytes} bytes for the whole page");
+    let policy = index.header("content-security-policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'self';") && !policy.contains("unsafe"), "{policy}");
+    assert!(!text.contains("http://") && !text.contains("https://"), "nothing comes from elsewhere");
+    let mut stream = TcpStream::connect(address).expect("a listening console");
+    stream.write_all(&request("HEAD", "/", &[("Connection", "close")], "")).expect("it is taken");
+    let mut head = String::new();
+    stream.read_to_string(&mut head).expect("text");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn no_path_leads_out_of_the_page() {
+    let (_server, address) = start(&[]);
+    let text = get(address, "/").text();
+    let assets = text.split('"').find(|part| part.starts_with("assets/")).expect("an address");
+    let digest = assets.split('/').nth(1).expect("a digest").to_owned();
+    for path in [
+        "/../Cargo.toml".to_owned(),
+        "/assets/../../Cargo.toml".to_owned(),
+        format!("/assets/{digest}/../../Cargo.toml"),
+        format!("/assets/{digest}/..%2f..%2fCargo.toml"),
+        format!("/assets/{digest}/%2e%2e/%2e%2e/etc/passwd"),
+        format!("/assets/{digest}//etc/passwd"),
+        format!("/assets/{digest}/vendor/../../Cargo.toml"),
+        format!("/assets/{digest}/index.html"),
+        format!("/assets/{digest}/README.md"),
+        "/assets/0000000000000000/main.js".to_owned(),
+        "/etc/passwd".to_owned(),
+        "/api/nosuch".to_owned(),
+    ] {
+        assert_eq!(get(address, &path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn commands_run_as_the_user_who_is_signed_in() {
+    let (server, address) = start(&["--requirepass", "secret"]);
+    let mut raw = server.raw();
+    raw.command(&["AUTH", "secret"]);
+    raw.command(&["ACL", "SETUSER", "ann", "on", ">pass", "~app:*", "+get", "+set", "+select", "+hello"]);
+    for (user, password) in [("", ""), ("", "wrong"), ("ann", "wrong"), ("nosuch", "pass")] {
+        let (response, session) = try_sign_in(address, user, password);
+        assert_eq!((response.status, response.refused().as_str()), (401, "password"), "{user} {password}");
+        assert!(session.is_none());
+    }
+    let ann = sign_in(address, "ann", "pass");
+    assert_eq!(ann.run(&["SET", "app:k", "v"]), json!({"status": "OK"}));
+    assert_eq!(ann.run(&["GET", "app:k"]), json!("v"));
+    for (call, part) in
+        [(&["GET", "other"][..], "key"), (&["DEL", "app:k"], "'del'"), (&["CONFIG", "GET", "*"], "'config|get'")]
+    {
+        let text = ann.run(call)["error"].as_str().expect("a refusal").to_owned();
+        assert!(text.starts_with("NOPERM ") && text.contains(part), "{text}");
+    }
+    let all = sign_in(address, "", "secret");
+    assert_eq!(all.run(&["ACL", "WHOAMI"]), json!("default"));
+    let replies = all.try_run(3, &[&["SET", "k", "3"], &["GET", "k"], &["NOSUCH"]]).json();
+    assert_eq!(replies["replies"][1], json!("3"));
+    assert!(replies["replies"][2]["error"].as_str().is_some_and(|text| text.contains("unknown command")));
+    assert_eq!(all.run(&["GET", "k"]), Json::Null, "each request has a connection of its own");
+    let list = format!("{:?}", raw.command(&["CLIENT", "LIST"]));
+    assert_eq!(list.matches("name=console").count(), 2, "one for each session: {list}");
+    assert!(server.log().contains("sign-in refused"), "the audit knows who was refused");
+}
+
+#[test]
+fn a_session_ends_with_its_user_and_by_signing_out() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    raw.command(&["ACL", "SETUSER", "ann", "on", ">pass", "~*", "+@all"]);
+    let session_of =
+        |session: &Session| exchange(address, &request("GET", "/api/session", &[("Cookie", &session.cookie)], ""));
+    let (first, second, third) =
+        (sign_in(address, "ann", "pass"), sign_in(address, "ann", "pass"), sign_in(address, "ann", "pass"));
+    assert_eq!(session_of(&first).json(), json!({"user": "ann", "token": first.token}));
+    let headers = [JSON, ("Cookie", &*first.cookie), ("X-Tidegate-Token", &*first.token)];
+    let out = exchange(address, &request("POST", "/api/sign-out", &headers, "{}"));
+    assert!(
+        out.status == 200 && out.header("set-cookie").is_some_and(|cookie| cookie.contains("Max-Age=0")),
+        "{out:?}"
+    );
+    until(|| session_of(&first).status == 401, "the first session is over");
+    assert_eq!(session_of(&second).status, 200, "the others are not");
+    // An operator closes the anchor.
+    let id = second.run(&["CLIENT", "LIST"]).as_str().and_then(|list| {
+        let line = list.lines().filter(|line| line.contains("name=console")).nth(0)?.to_owned();
+        line.split(' ').next()?.strip_prefix("id=").map(str::to_owned)
+    });
+    raw.command(&["CLIENT", "KILL", "ID", &id.expect("an anchor")]);
+    until(|| [&second, &third].iter().filter(|session| session_of(session).status == 401).count() == 1, "one is over");
+    let mut stream = third.stream("overview");
+    raw.command(&["ACL", "DELUSER", "ann"]);
+    until(|| session_of(&second).status == 401 && session_of(&third).status == 401, "their user is gone");
+    while stream.next("tick").is_some() {}
+}
+
+#[test]
+fn requests_of_other_sites_do_nothing() {
+    let (server, address) = start(&["--console-hosts", "console.example"]);
+    let session = sign_in(address, "", "");
+    let (cookie, token) = (("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token));
+    let body = json!({ "calls": [["SET", "attacked", "yes"]] }).to_string();
+    let port = address.port();
+    let (here, there) = (format!("http://127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
+    let attacks: &[(&[(&str, &str)], u16, &str)] = &[
+        // A form, as any page can send it.
+        (&[cookie, ("Content-Type", "text/plain")], 403, "cross-site"),
+        (&[cookie, ("Content-Type", "application/x-www-form-urlencoded")], 403, "cross-site"),
+        // The right type, but no token, or a wrong one.
+        (&[cookie, JSON], 403, "token"),
+        (&[cookie, JSON, ("X-Tidegate-Token", "0")], 403, "token"),
+        // A token without a session.
+        (&[token, JSON], 401, "signed-out"),
+        (&[("Cookie", "tidegate=x"), token, JSON], 401, "signed-out"),
+        // Another site says who it is.
+        (&[cookie, token, JSON, ("Origin", "http://evil.example")], 403, "cross-site"),
+        (&[cookie, token, JSON, ("Origin", "null")], 403, "cross-site"),
+        (&[cookie, token, JSON, ("Host", &there), ("Origin", "http://127.0.0.1:1")], 403, "cross-site"),
+        (&[cookie, token, JSON, ("Sec-Fetch-Site", "cross-site")], 403, "cross-site"),
+        (&[cookie, token, JSON, ("Sec-Fetch-Site", "same-site")], 403, "cross-site"),
+        // A foreign name that was made to lead here.
+        (&[cookie, token, JSON, ("Host", "evil.example")], 421, "host"),
+        (&[cookie, token, JSON, ("Host", "evil.example"), ("Origin", "http://evil.example")], 421, "host"),
+    ];
+    for (headers, status, why) in attacks {
+        let response = exchange(address, &request("POST", "/api/command", headers, &body));
+        assert_eq!((response.status, response.refused().as_str()), (*status, *why), "{headers:?}");
+    }
+    for path in ["/", "/api/session", "/api/stream?overview", "/ready"] {
+        let rebound = exchange(address, &request("GET", path, &[cookie, ("Host", "evil.example:8379")], ""));
+        assert_eq!(rebound.status, 421, "{path}");
+    }
+    let framed =
+        exchange(address, &request("GET", "/api/stream?overview", &[cookie, ("Sec-Fetch-Site", "cross-site")], ""));
+    assert_eq!(framed.status, 403);
+    assert_eq!(server.raw().command(&["EXISTS", "attacked"]), Value::Integer(0));
+    let own = [cookie, token, JSON, ("Host", &*there), ("Origin", &*here), ("Sec-Fetch-Site", "same-origin")];
+    assert_eq!(exchange(address, &request("POST", "/api/command", &own, &body)).status, 200);
+    let named = [cookie, token, JSON, ("Host", "Console.Example:443"), ("Origin", "https://console.example:443")];
+    assert_eq!(exchange(address, &request("POST", "/api/command", &named, &body)).status, 200, "behind a proxy");
+    assert_eq!(server.raw().command(&["EXISTS", "attacked"]), Value::Integer(1));
+    let cookie = try_sign_in(address, "", "").0.header("set-cookie").expect("a cookie").to_owned();
+    assert!(cookie.contains("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
+}
+
+#[test]
+fn guesses_are_slowed_down_and_noted() {
+    let (server, address) = start(&["--requirepass", "secret"]);
+    let mut tries = 0;
+    let slow = loop {
+        let (response, _) = try_sign_in(address, "", &format!("guess-{tries}"));
+        tries += 1;
+        match response.status {
+            401 => assert!(tries < 100, "nobody slows it down"),
+            429 => break response,
+            status => panic!("{status}: {}", response.text()),
+        }
+    };
+    assert_eq!(slow.refused(), "slow");
+    assert!(slow.header("retry-after").is_some_and(|wait| wait.parse::<u64>().is_ok_and(|wait| wait >= 1)), "{slow:?}");
+    // The right password has to wait as well: an answer would tell that it is right.
+    assert_eq!(try_sign_in(address, "", "secret").0.status, 429);
+    assert!(server.log().contains("sign-in to the console delayed"), "{}", server.log());
+}
+
+#[test]
+fn the_state_of_locks_comes_as_it_changes() {
+    let (server, address) = start(&[]);
+    let (mut raw, mut waiter) = (server.raw(), server.raw());
+    raw.command(&["LOCK.ACQUIRE", "lock:a", "ann", "PX", "600000", "NOTE", "<b>work</b>"]);
+    let session = sign_in(address, "", "");
+    let mut stream = session.stream("overview&who=t:lock%3Aa&who=x:6e6f6e65");
+    let whole = stream.next("who").expect("the state")["whole"].clone();
+    assert_eq!(whole["0"]["holders"][0]["holder"], json!("ann"));
+    assert_eq!(whole["0"]["holders"][0]["note"], json!("<b>work</b>"));
+    assert!(whole["0"]["holders"][0]["ends-ms"].as_i64().is_some_and(|ends_ms| ends_ms > 0), "{whole}");
+    assert_eq!(whole["1"]["type"], json!("none"));
+    waiter.send_command(&["LOCK.ACQUIRE", "lock:a", "bob", "PX", "600000", "BLOCK", "0"]);
+    let change = stream.next("who").expect("a change");
+    assert_eq!((&change["set"]["0"]["waiting"], &change["set"].get("1")), (&json!(1), &None), "{change}");
+    assert_eq!(change["set"]["0"]["waiters"][0]["holder"], json!("bob"));
+    let broken = session.run(&["LOCK.BREAK", "lock:a", "ann", "NOTE", "stuck"]);
+    assert_eq!(broken[0], json!(1));
+    let change = stream.next("who").expect("a change");
+    assert_eq!(change["set"]["0"]["holders"][0]["holder"], json!("bob"), "{change}");
+    let mut other = session.stream("overview");
+    let overview = other.next("overview").expect("the state")["whole"].clone();
+    assert_eq!(overview["durability"], json!("snapshots"), "{overview}");
+    assert!(
+        overview["coordination_lock"].as_str().is_some_and(|line| line.contains("granted=2,refused=0")),
+        "{overview}"
+    );
+}
+
+#[test]
+fn a_viewer_sees_and_changes_nothing() {
+    let (server, address) = start(&[]);
+    let recipes = include_str!("../../docs/access.md");
+    let recipe = recipes.lines().find(|line| line.starts_with("ACL SETUSER viewer ")).expect("a recipe");
+    let mut raw = server.raw();
+    raw.command(&recipe.split(' ').collect::<Vec<_>>());
+    for call in [
+        &["LOCK.ACQUIRE", "app:lock", "ann", "PX", "600000"][..],
+        &["GATE.ACQUIRE", "app:gate", "ann", "LIMIT", "1", "PX", "600000"],
+        &["STOCK.SET", "app:stock", "10"],
+        &["STOCK.RESERVE", "app:stock", "order", "PX", "600000"],
+        &["XADD", "jobs", "*", "a", "1"],
+    ] {
+        raw.command(call);
+    }
+    let viewer = sign_in(address, "viewer", "change-me");
+    let mut stream = viewer.stream("overview&events&who=t:app:lock&stocks=t:app:stock&queues=t:jobs");
+    assert_eq!(stream.next("who").expect("the state")["whole"]["0"]["holding"], json!(1));
+    // Each action of the page.
+    for call in [
+        &["LOCK.BREAK", "app:lock", "ann", "NOTE", "x"][..],
+        &["GATE.RELEASE", "app:gate", "ann"],
+        &["STOCK.CANCEL", "app:stock", "order"],
+        &["XDLQ.REDRIVE", "jobs:dead", "jobs", "START", "1-1", "END", "1-1", "COUNT", "1"],
+        &["UNLINK", "app:lock"],
+        &["CLIENT", "KILL", "ID", "1"],
+        &["SCRIPT", "KILL"],
+        &["CONFIG", "SET", "maxmemory", "1"],
+        &["ACL", "SETUSER", "viewer", "+@all"],
+        &["EVAL", "return redis.call('DEL', 'app:lock')", "0"],
+        &["FLUSHALL"],
+        &["SHUTDOWN", "NOSAVE"],
+    ] {
+        let reply = viewer.run(call);
+        assert!(reply["error"].as_str().is_some_and(|text| text.starts_with("NOPERM ")), "{call:?}: {reply}");
+    }
+    let who = format!("{:?}", raw.command(&["WHO", "app:lock"]));
+    assert!(who.contains("\"ann\""), "{who}");
+}
+
+#[test]
+fn the_console_answers_beside_a_busy_script() {
+    let (server, address) = start(&["--busy-reply-threshold", "20"]);
+    let session = sign_in(address, "", "");
+    let mut stream = session.stream("overview");
+    assert!(stream.next("overview").is_some());
+    let mut runner = server.raw();
+    runner.send_command(&["EVAL", "while true do end", "0"]);
+    until(|| stream.next("tick").expect("a tick")["state"] == json!("busy"), "the page says that it is busy");
+    assert_eq!(get(address, "/").status, 200);
+    // Somebody else signs in and ends the script.
+    let other = sign_in(address, "", "");
+    assert!(other.run(&["GET", "k"])["error"].as_str().is_some_and(|text| text.starts_with("BUSY ")));
+    assert_eq!(other.run(&["SCRIPT", "KILL"]), json!({"status": "OK"}));
+    assert!(matches!(runner.reply().value, Value::Error(_)));
+    until(|| stream.next("tick").expect("a tick")["state"] == json!("ready"), "it is well again");
+}
+
+#[test]
+fn a_call_that_waits_is_given_up() {
+    let (server, address) = start(&[]);
+    let session = sign_in(address, "", "");
+    let response = session.try_run(0, &[&["BLPOP", "list", "0"]]);
+    assert_eq!((response.status, response.refused().as_str()), (504, "no-reply"), "{}", response.text());
+    let mut raw = server.raw();
+    until(|| format!("{:?}", raw.command(&["INFO", "clients"])).contains("blocked_clients:0"), "nobody waits");
+    assert_eq!(session.run(&["PING"]), json!({"status": "PONG"}), "the session goes on");
+}
+
+#[test]
+fn slow_and_large_requests_are_bounded() {
+    let (server, address) = start(&[]);
+    let silent: Vec<TcpStream> = (0..600).filter_map(|_| TcpStream::connect(address).ok()).collect();
+    let halfway: Vec<TcpStream> = (0..600)
+        .filter_map(|_| {
+            let mut stream = TcpStream::connect(address).ok()?;
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").ok()?;
+            Some(stream)
+        })
+        .collect();
+    (0..20).for_each(|_| assert_eq!(get(address, "/ready").status, 200, "others are served"));
+    let open = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors");
+        files.count()
+    };
+    until(|| open() < 400, "most of them were closed");
+    drop((silent, halfway));
+    let long =
+        [b"GET / HTTP/1.1\r\nHost: localhost\r\n".as_slice(), &b"x: yyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(20_000)]
+            .concat();
+    let mut stream = TcpStream::connect(address).expect("a listening console");
+    let _ = stream.write_all(&long);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
+    let session = sign_in(address, "", "");
+    let headers = [JSON, ("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token)];
+    let large = json!({ "calls": [["SET", "k", "x".repeat(2 << 20)]] }).to_string();
+    let mut stream = TcpStream::connect(address).expect("a listening console");
+    let _ = stream.write_all(&request("POST", "/api/command", &headers, &large));
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 413 "), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(server.raw().command(&["EXISTS", "k"]), Value::Integer(0));
+    server.raw().command(&["SETRANGE", "long", "20000000", "x"]);
+    let response = session.try_run(0, &[&["GET", "long"]]);
+    assert_eq!(response.refused(), "no-reply", "{}", response.text());
+    let cut = session.run(&["GETRANGE", "long", "0", "100000"]);
+    assert_eq!(cut["bytes"], json!(100_001));
+    for bad in ["", "[]", "{}", "{\"calls\": [[]]}", "{\"calls\": [[1e999]]}", &"[".repeat(100_000)] {
+        let response = exchange(address, &request("POST", "/api/command", &headers, bad));
+        assert_eq!(response.status, 400, "{}", &bad[..bad.len().min(40)]);
+    }
+}
+
+#[test]
+fn pages_are_bounded_and_nothing_is_asked_while_nobody_looks() {
+    let (server, address) = start(&[]);
+    let session = sign_in(address, "", "");
+    let mut streams: Vec<Stream> = (0..200).map(|_| session.stream("overview")).collect();
+    let refused = exchange(address, &request("GET", "/api/stream?overview", &[("Cookie", &*session.cookie)], ""));
+    assert_eq!((refused.status, refused.refused().as_str()), (429, "crowded"));
+    for stream in &mut streams {
+        assert!(stream.next("overview").is_some());
+    }
+    let mut raw = server.raw();
+    let mut asked = || {
+        let text = format!("{:?}", raw.command(&["INFO", "commandstats"]));
+        let rest = text.split("cmdstat_latency|histogram:calls=").nth(1).unwrap_or("0");
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap_or_default()
+    };
+    let before = asked();
+    streams[0].next("tick");
+    streams[0].next("tick");
+    let between = asked() - before;
+    assert!(between < 10, "200 pages share the questions: {between}");
+    drop(streams);
+    // The last page has left, and so does the connection that asked for it.
+    let clients = || format!("{:?}", server.raw().command(&["CLIENT", "LIST"])).matches("name=console").count();
+    until(|| clients() == 1, "only the session is left");
+}
