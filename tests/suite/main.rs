@@ -11,6 +11,7 @@ mod alerts;
 mod all_or_nothing;
 mod backup;
 mod bounds;
+mod browser;
 mod bundled;
 mod caching;
 mod carried;

@@ -71,6 +71,14 @@ pub(crate) static OPENSSL: Tool = Tool::new(
     "NOT INSTALLED",
     "apt-get install openssl",
 );
+/// The driver of the browser that looks at the console.
+pub(crate) static CHROMEDRIVER: Tool = Tool::new(
+    "chromedriver",
+    false,
+    || Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success()),
+    "NOT INSTALLED",
+    "apt-get install chromium chromium-driver",
+);
 /// An address of this machine other than the loopback's.
 pub(crate) static OTHER_ADDRESS: Tool =
     Tool::new("another address", false, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
@@ -191,6 +199,7 @@ extern "C" fn report() {
         &REDIS_CLI_TLS,
         &OPENSSL,
         &OTHER_ADDRESS,
+        &CHROMEDRIVER,
         &SMALL_DISK,
     ];
     for line in tools.into_iter().filter_map(Tool::summary) {

@@ -1,0 +1,295 @@
+//! The console in a real browser: each screen, each action, languages, themes and widths, a server that comes and goes.
+//!
+//! Debian's chromium and chromium-driver; without them these tests are left out. `SUITE_PICTURES=FOLDER` keeps a
+//! picture of each screen there.
+
+mod driver;
+
+use std::path::Path;
+
+use crate::console;
+use crate::harness::{Raw, Server, Value, until};
+use crate::oracle::CHROMEDRIVER;
+use driver::Browser;
+
+/// Opens the console of a server and signs in without a password.
+fn signed_in(address: std::net::SocketAddr, width: u32, height: u32) -> Browser {
+    let browser = Browser::open(width, height);
+    browser.go(&format!("http://{address}/"));
+    browser.click("//button[.='Sign in']");
+    browser.find("//nav");
+    browser
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Locks, gates, stocks, queues and other things to look at.
+fn fill(server: &Server) -> Vec<Raw> {
+    let mut raw = server.raw();
+    for line in [
+        "LOCK.ACQUIRE lock:report worker-7:3f2a PX 600000 NOTE monthly-figures",
+        "LOCK.ACQUIRE lock:report worker-8:a001 PX 30000",
+        "GATE.ACQUIRE gate:device job-1 LIMIT 2 PX 600000",
+        "GATE.ACQUIRE gate:device job-2 LIMIT 2 PX 600000",
+        "STOCK.SET stock:42 500 LOW 100 5000",
+        "STOCK.RESERVE stock:42 order-1 UNITS 20 PX 600000 PER ann 40",
+        "STOCK.RESERVE stock:42 order-2 UNITS 40 PX 600000 PER bob 40",
+        "STOCK.COMMIT stock:42 order-1",
+        "LIMIT.TAKE RULES 1 caller:7 FIXED 1 600000",
+        "LIMIT.TAKE RULES 1 caller:7 FIXED 1 600000",
+        "ID.NEXT ids:order",
+        "ONCE order:77 EX 86400 INCR runs",
+        "HSET user:1 name ann age 30",
+        "XADD reminders DELAY 3600000 * order 77",
+    ] {
+        raw.command(&words(line));
+    }
+    raw.command(&[
+        "LOCK.ACQUIRE",
+        "lock:<img src=x onerror=alert(1)>",
+        "<script>alert(2)</script>",
+        "PX",
+        "600000",
+        "NOTE",
+        "<b onclick=alert(3)>",
+    ]);
+    raw.command(&["SET", "text:<svg onload=alert(4)>", "\"><script>alert(5)</script>"]);
+    dead_letters(&mut raw, 30);
+    let mut waiter = server.raw();
+    waiter.send_command(&["LOCK.ACQUIRE", "lock:report", "worker-9", "PX", "600000", "BLOCK", "0"]);
+    vec![raw, waiter]
+}
+
+/// Makes dead letters of this many messages.
+fn dead_letters(raw: &mut Raw, count: usize) {
+    for line in
+        ["XGROUP CREATE jobs workers 0 MKSTREAM", "XGROUP SETPOLICY jobs workers IDLE 1 MAXDELIVERIES 1 DLQ jobs:dead"]
+    {
+        raw.command(&words(line));
+    }
+    let add = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'order', i, 'customer', 'c' .. i % 7) end";
+    raw.command(&["EVAL", add, "1", "jobs", &count.to_string()]);
+    raw.command(&["XREADGROUP", "GROUP", "workers", "ann", "COUNT", &count.to_string(), "STREAMS", "jobs", ">"]);
+    until(|| raw.command(&["XLEN", "jobs:dead"]) == Value::Integer(count as i64), "all are dead letters");
+}
+
+/// The screens, and a text that each of them shows for [`fill`].
+const SCREENS: [(&str, &str, &str); 13] = [
+    ("overview", "overview", "Since the start"),
+    ("locks", "locks", "lock:report"),
+    ("lock", "locks?key=t%3Alock%3Areport", "worker-9"),
+    ("gate", "locks?key=t%3Agate%3Adevice", "job-2"),
+    ("stocks", "stocks?key=t%3Astock%3A42", "order-2"),
+    ("limits", "limits", "caller:7"),
+    ("queues", "queues?key=t%3Ajobs%3Adead", "30 found among 30 entries."),
+    ("once", "once", "Requests"),
+    ("events", "events", "held by somebody else"),
+    ("scripts", "scripts", "lock_acquire"),
+    ("clients", "clients", "console"),
+    ("keys", "keys?key=t%3Auser%3A1", "ann"),
+    ("command", "command", "Command line"),
+];
+
+fn keep_picture(browser: &Browser, name: &str) {
+    let Ok(folder) = std::env::var("SUITE_PICTURES") else { return };
+    let picture = browser.picture();
+    let path = Path::new(&folder).join(format!("{name}.png"));
+    std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(path, base64(&picture))).expect("a writable folder");
+}
+
+/// The bytes that base64 stands for.
+fn base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bytes = Vec::new();
+    let (mut bits, mut count) = (0_u32, 0);
+    for digit in text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte)) {
+        (bits, count) = (bits << 6 | digit as u32, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn every_screen_is_drawn_in_each_theme_language_and_width() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&["--appendonly", "yes"]);
+    let _clients = fill(&server);
+    for (width, height, theme, name) in [
+        (1440, 900, "light", "wide"),
+        (1440, 900, "dark", "dark"),
+        (390, 844, "light", "phone"),
+        (2560, 1300, "light", "huge"),
+    ] {
+        let browser = signed_in(address, width, height);
+        browser.run(&format!("document.documentElement.dataset.theme = '{theme}'"));
+        for (screen, path, text) in SCREENS {
+            browser.go(&format!("http://{address}/#/{path}"));
+            browser.sees(text);
+            let wide = browser.run("return document.documentElement.scrollWidth - innerWidth");
+            assert!(wide.as_i64().is_some_and(|wide| wide <= 0), "{screen} is {wide} pixels wider than {width}");
+            keep_picture(&browser, &format!("{screen}-{name}"));
+        }
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
+    let browser = signed_in(address, 1440, 900);
+    browser.click("//button[.='中文']");
+    for (screen, path, _) in SCREENS {
+        browser.go(&format!("http://{address}/#/{path}"));
+        browser.find("//nav//a[@aria-current and .!='']");
+        let text = browser.text();
+        assert!(text.contains("锁与闸门"), "{screen}: {text}");
+        keep_picture(&browser, &format!("{screen}-chinese"));
+    }
+    assert_eq!(browser.run("return document.documentElement.lang"), "zh-CN");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn names_that_look_like_html_stay_text() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let _clients = fill(&server);
+    let browser = signed_in(address, 1440, 900);
+    let key = "lock%3A%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E";
+    for (path, text) in [
+        ("locks".to_owned(), "lock:<img src=x onerror=alert(1)>"),
+        (format!("locks?key=t%3A{key}"), "<b onclick=alert(3)>"),
+        ("events".to_owned(), "<script>alert(2)</script>"),
+        ("keys?key=t%3Atext%3A%3Csvg%20onload%3Dalert(4)%3E".to_owned(), "\"><script>alert(5)</script>"),
+    ] {
+        browser.go(&format!("http://{address}/#/{path}"));
+        browser.sees(text);
+    }
+    let foreign = "return document.querySelectorAll('body script, img:not([src^=\"/assets/\"]), b, [onload]').length";
+    assert_eq!(browser.run(foreign), 0);
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "nothing was run, and nothing had to be forbidden");
+}
+
+/// Who holds a given lock, and to break it: at most four clicks.
+#[test]
+fn a_lock_is_found_and_broken() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut clients = fill(&server);
+    let many = "for i = 1, 100000 do redis.call('LOCK.ACQUIRE', 'many:' .. i, 'one', 'PX', 6000000) end";
+    clients[0].command(&["EVAL", many, "0"]);
+    let browser = signed_in(address, 1440, 900);
+    browser.click("//nav//a[.='Locks and gates']");
+    browser.write("//input[@data-search]", "lock:report\n");
+    browser.sees("monthly-figures");
+    browser.click("//tr[contains(.,'worker-7')]//button[.='Break']");
+    browser.write("//dialog//input[@name='note']", "stuck since noon");
+    browser.click("//dialog//button[.='Break']");
+    browser.sees("The lock is broken.");
+    browser.sees("stuck since noon");
+    assert!(matches!(clients[1].reply().value, Value::Array(_)), "the next one has it");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// One of 10,000 dead letters, found and put back: at most four clicks.
+#[test]
+fn a_dead_letter_is_found_and_put_back() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut raw = server.raw();
+    dead_letters(&mut raw, 10_000);
+    let browser = signed_in(address, 1440, 900);
+    browser.click("//nav//a[.='Queues']");
+    browser.click("//a[.='jobs:dead']");
+    browser.sees("10,000 found among 10,000 entries.");
+    browser.write("//section//input[contains(@placeholder,'Text in a field')]", "order: 7777\n");
+    browser.sees("1 found among 10,000 entries.");
+    browser.click("//tbody//button[.='Put back']");
+    browser.sees("order: 7777");
+    browser.click("//dialog//button[.='Put back']");
+    browser.sees("1 put back.");
+    assert_eq!(raw.command(&["XLEN", "jobs:dead"]), Value::Integer(9_999));
+    let last = format!("{:?}", raw.command(&["XREVRANGE", "jobs", "+", "-", "COUNT", "1"]));
+    assert!(last.contains("\"7777\""), "{last}");
+    // All that a search has found, which stays as it is.
+    browser.go(&format!("http://{address}/#/queues?key=t%3Ajobs%3Adead&find=c3"));
+    browser.sees("1,429 found among 9,999 entries.");
+    browser.click("//button[.='Put 1,429 back']");
+    browser.sees("Put 1,429 dead letters back?");
+    browser.click("//dialog//button[.='Put back']");
+    browser.sees("1,429 put back.");
+    browser.sees("0 found among 8,570 entries.");
+    assert_eq!(raw.command(&["XLEN", "jobs:dead"]), Value::Integer(8_570));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_key_is_found_among_a_million() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    raw.command(&["DEBUG", "POPULATE", "1000000"]);
+    raw.command(&["SET", "the-only-one", "found me"]);
+    let browser = signed_in(address, 1440, 900);
+    browser.go(&format!("http://{address}/#/keys?q=the-only"));
+    browser.sees("the-only-one");
+    browser.click("//a[.='the-only-one']");
+    browser.sees("found me");
+    browser.go(&format!("http://{address}/#/keys"));
+    browser.sees("100 found so far");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_viewer_is_told_what_is_not_allowed() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut clients = fill(&server);
+    let rights = "resetchannels %R~lock:* +@connection -@dangerous +who +why +events +scan +type +info";
+    clients[0].command(&words(&format!("ACL SETUSER viewer on >pass {rights}")));
+    let browser = Browser::open(1440, 900);
+    browser.go(&format!("http://{address}/"));
+    browser.write("//input[@name='user']", "viewer");
+    browser.write("//input[@name='password']", "wrong\n");
+    browser.sees("No such user, or another password.");
+    browser.run("document.querySelector('input[name=password]').value = ''");
+    browser.write("//input[@name='password']", "pass\n");
+    browser.find("//nav");
+    browser.go(&format!("http://{address}/#/locks?key=t%3Alock%3Areport"));
+    browser.click("//tr[contains(.,'worker-7')]//button[.='Break']");
+    browser.click("//dialog//button[.='Break']");
+    browser.sees("Your user may not do this");
+    browser.click("//dialog//button[.='Cancel']");
+    browser.go(&format!("http://{address}/#/clients"));
+    browser.sees("Your user may not do this");
+    browser.click("//button[.='Sign out']");
+    browser.find("//button[.='Sign in']");
+}
+
+#[test]
+fn a_lost_server_is_noticed_and_found_again() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let browser = signed_in(address, 1440, 900);
+    browser.sees("Changes are in memory only");
+    drop(server);
+    browser.sees("The connection to the server is lost.");
+    let _server = console::start_at(address, &[]);
+    // Its sessions have ended with it.
+    browser.click("//button[.='Sign in']");
+    browser.sees("Changes are in memory only");
+}
