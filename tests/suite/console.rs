@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
@@ -73,8 +73,11 @@ fn response(reader: &mut impl BufRead) -> Response {
     response
 }
 
+/// Headers by their names.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 /// A request with these headers besides `Host`, and this body.
-fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+fn request(method: &str, path: &str, headers: Headers<'_>, body: &str) -> Vec<u8> {
     let mut request = format!("{method} {path} HTTP/1.1\r\n");
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
         request += "Host: localhost\r\n";
@@ -151,6 +154,16 @@ struct Stream {
 }
 
 impl Stream {
+    /// The next event of this name that is as wanted.
+    fn first(&mut self, name: &str, is_wanted: impl Fn(&Json) -> bool) -> Json {
+        loop {
+            let event = self.next(name).expect("the stream goes on");
+            if is_wanted(&event) {
+                return event;
+            }
+        }
+    }
+
     /// The next event of this name; `None` when the stream ends.
     fn next(&mut self, wanted: &str) -> Option<Json> {
         let mut name = String::new();
@@ -246,7 +259,7 @@ fn commands_run_as_the_user_who_is_signed_in() {
     assert_eq!(all.run(&["GET", "k"]), Json::Null, "each request has a connection of its own");
     let list = format!("{:?}", raw.command(&["CLIENT", "LIST"]));
     assert_eq!(list.matches("name=console").count(), 2, "one for each session: {list}");
-    assert!(server.log().contains("sign-in refused"), "the audit knows who was refused");
+    until(|| server.log().contains("sign-in refused"), "the audit knows who was refused");
 }
 
 #[test]
@@ -269,7 +282,7 @@ fn a_session_ends_with_its_user_and_by_signing_out() {
     assert_eq!(session_of(&second).status, 200, "the others are not");
     // An operator closes the anchor.
     let id = second.run(&["CLIENT", "LIST"]).as_str().and_then(|list| {
-        let line = list.lines().filter(|line| line.contains("name=console")).nth(0)?.to_owned();
+        let line = list.lines().find(|line| line.contains("name=console"))?.to_owned();
         line.split(' ').next()?.strip_prefix("id=").map(str::to_owned)
     });
     raw.command(&["CLIENT", "KILL", "ID", &id.expect("an anchor")]);
@@ -288,7 +301,7 @@ fn requests_of_other_sites_do_nothing() {
     let body = json!({ "calls": [["SET", "attacked", "yes"]] }).to_string();
     let port = address.port();
     let (here, there) = (format!("http://127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
-    let attacks: &[(&[(&str, &str)], u16, &str)] = &[
+    let attacks: &[(Headers<'_>, u16, &str)] = &[
         // A form, as any page can send it.
         (&[cookie, ("Content-Type", "text/plain")], 403, "cross-site"),
         (&[cookie, ("Content-Type", "application/x-www-form-urlencoded")], 403, "cross-site"),
@@ -332,12 +345,16 @@ fn requests_of_other_sites_do_nothing() {
 #[test]
 fn guesses_are_slowed_down_and_noted() {
     let (server, address) = start(&["--requirepass", "secret"]);
-    let mut tries = 0;
+    let (mut tries, mut began) = (0, Instant::now());
     let slow = loop {
+        let now = Instant::now();
         let (response, _) = try_sign_in(address, "", &format!("guess-{tries}"));
         tries += 1;
         match response.status {
-            401 => assert!(tries < 100, "nobody slows it down"),
+            401 => {
+                began = now;
+                assert!(tries < 100, "nobody slows it down");
+            }
             429 => break response,
             status => panic!("{status}: {}", response.text()),
         }
@@ -345,8 +362,9 @@ fn guesses_are_slowed_down_and_noted() {
     assert_eq!(slow.refused(), "slow");
     assert!(slow.header("retry-after").is_some_and(|wait| wait.parse::<u64>().is_ok_and(|wait| wait >= 1)), "{slow:?}");
     // The right password has to wait as well: an answer would tell that it is right.
-    assert_eq!(try_sign_in(address, "", "secret").0.status, 429);
-    assert!(server.log().contains("sign-in to the console delayed"), "{}", server.log());
+    let right = try_sign_in(address, "", "secret").0.status;
+    assert!(right == 429 || began.elapsed() >= Duration::from_secs(1), "{right}");
+    until(|| server.log().contains("sign-in to the console delayed"), "the audit says that it is slowed down");
 }
 
 #[test]
@@ -362,13 +380,13 @@ fn the_state_of_locks_comes_as_it_changes() {
     assert!(whole["0"]["holders"][0]["ends-ms"].as_i64().is_some_and(|ends_ms| ends_ms > 0), "{whole}");
     assert_eq!(whole["1"]["type"], json!("none"));
     waiter.send_command(&["LOCK.ACQUIRE", "lock:a", "bob", "PX", "600000", "BLOCK", "0"]);
-    let change = stream.next("who").expect("a change");
-    assert_eq!((&change["set"]["0"]["waiting"], &change["set"].get("1")), (&json!(1), &None), "{change}");
-    assert_eq!(change["set"]["0"]["waiters"][0]["holder"], json!("bob"));
+    // A busy machine may make further changes of times.
+    let change = stream.first("who", |change| change["set"]["0"]["waiting"] == json!(1));
+    assert_eq!(change["set"]["0"]["waiters"][0]["holder"], json!("bob"), "{change}");
+    assert_eq!(change["set"].get("1"), None, "only what has changed: {change}");
     let broken = session.run(&["LOCK.BREAK", "lock:a", "ann", "NOTE", "stuck"]);
     assert_eq!(broken[0], json!(1));
-    let change = stream.next("who").expect("a change");
-    assert_eq!(change["set"]["0"]["holders"][0]["holder"], json!("bob"), "{change}");
+    stream.first("who", |change| change["set"]["0"]["holders"][0]["holder"] == json!("bob"));
     let mut other = session.stream("overview");
     let overview = other.next("overview").expect("the state")["whole"].clone();
     assert_eq!(overview["durability"], json!("snapshots"), "{overview}");

@@ -91,14 +91,13 @@ fn topics(query: &str) -> Option<Vec<Topic>> {
         bytes += key.len();
         list.push(key);
     }
-    let kinds: [(Vec<Vec<u8>>, fn(Keys) -> Topic); 3] =
-        [(who, Topic::Who), (stocks, Topic::Stocks), (queues, Topic::Queues)];
-    for (names, topic) in kinds.into_iter().filter(|(names, _)| !names.is_empty()) {
-        if names.len() > WATCHED_KEYS_MAX {
-            return None;
-        }
-        topics.push(topic(Keys { db, names }));
+    if [&who, &stocks, &queues].iter().any(|names| names.len() > WATCHED_KEYS_MAX) {
+        return None;
     }
+    let keys = |names: Vec<Vec<u8>>| Some(Keys { db, names }).filter(|keys| !keys.names.is_empty());
+    topics.extend(keys(who).map(Topic::Who));
+    topics.extend(keys(stocks).map(Topic::Stocks));
+    topics.extend(keys(queues).map(Topic::Queues));
     (bytes <= WATCHED_BYTES_MAX && topics.len() <= WATCHED_TOPICS_MAX).then_some(topics)
 }
 
