@@ -4,8 +4,8 @@
 //! `cargo test` passes on a machine without them: a test whose requirement is missing returns at once. The test harness
 //! of Rust then reports it as "ok", for it has no word for "skipped", so the suite counts these tests itself. At its
 //! end, behind the harness' own summary, it says how many ran and how many were skipped. Where `SUITE_REDIS` is set,
-//! which names the redis-server to compare with, no comparison is skipped: a missing program fails its tests. CI sets
-//! it. Whether a disk may be mounted is up to the machine.
+//! which names the redis-server to compare with, no comparison is skipped: a missing program fails its tests. So does a
+//! missing browser where `SUITE_BROWSER` is set. CI sets both. Whether a disk may be mounted is up to the machine.
 //!
 //! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names a server of version 8.0 to compare with as well; where
 //! the two differ, 8.0 is right. `SUITE_VALKEY` names a valkey-server of version 9.1. Debian packages neither, so
@@ -25,8 +25,8 @@ pub(crate) struct Tool {
     /// The problem when it is missing; `advice` says how to get it.
     lack: &'static str,
     advice: &'static str,
-    /// Whether it must be present when `SUITE_REDIS` is set.
-    is_of_redis: bool,
+    /// The variable of the environment with which it must be present.
+    demanded_by: Option<&'static str>,
     is_there: OnceLock<bool>,
     run: AtomicUsize,
     left_out: AtomicUsize,
@@ -37,7 +37,7 @@ pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_it
 /// The server to compare with in version 8.0.
 pub(crate) static REDIS_SERVER_8: Tool = Tool::new(
     "Redis 8.0",
-    false,
+    None,
     || std::env::var_os("SUITE_REDIS_8").is_some(),
     "NOT NAMED",
     "SUITE_REDIS_8=/path/to/redis-server",
@@ -45,7 +45,7 @@ pub(crate) static REDIS_SERVER_8: Tool = Tool::new(
 /// The server of Valkey 9.1.
 pub(crate) static VALKEY_SERVER: Tool = Tool::new(
     "Valkey 9.1",
-    false,
+    None,
     || std::env::var_os("SUITE_VALKEY").is_some(),
     "NOT NAMED",
     "SUITE_VALKEY=/path/to/valkey-server",
@@ -55,7 +55,7 @@ pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_vers
 /// redis-cli built with TLS.
 pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
     "redis-cli --tls",
-    false,
+    None,
     || {
         let help = Command::new("redis-cli").arg("--help").output();
         help.is_ok_and(|help| [help.stdout, help.stderr].concat().windows(5).any(|word| word == b"--tls"))
@@ -66,7 +66,7 @@ pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
 /// The tool that encrypts a TLS key.
 pub(crate) static OPENSSL: Tool = Tool::new(
     "openssl",
-    false,
+    None,
     || Command::new("openssl").arg("version").output().is_ok_and(|done| done.status.success()),
     "NOT INSTALLED",
     "apt-get install openssl",
@@ -74,18 +74,18 @@ pub(crate) static OPENSSL: Tool = Tool::new(
 /// The driver of the browser that looks at the console.
 pub(crate) static CHROMEDRIVER: Tool = Tool::new(
     "chromedriver",
-    false,
+    Some("SUITE_BROWSER"),
     || Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success()),
     "NOT INSTALLED",
     "apt-get install chromium chromium-driver",
 );
 /// An address of this machine other than the loopback's.
 pub(crate) static OTHER_ADDRESS: Tool =
-    Tool::new("another address", false, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
+    Tool::new("another address", None, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
 /// A disk of a size that a test chooses.
 pub(crate) static SMALL_DISK: Tool = Tool::new(
     "mount",
-    false,
+    None,
     || SmallDisk::mount("1m").is_some(),
     "NOT ALLOWED",
     "run them as root, where that may mount",
@@ -102,17 +102,17 @@ pub(crate) fn other_address() -> Option<IpAddr> {
 impl Tool {
     const fn new(
         name: &'static str,
-        is_of_redis: bool,
+        demanded_by: Option<&'static str>,
         probe: fn() -> bool,
         lack: &'static str,
         advice: &'static str,
     ) -> Tool {
         let (run, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Tool { name, probe, lack, advice, is_of_redis, is_there: OnceLock::new(), run, left_out }
+        Tool { name, probe, lack, advice, demanded_by, is_there: OnceLock::new(), run, left_out }
     }
 
     const fn redis(name: &'static str, probe: fn() -> bool) -> Tool {
-        Tool::new(name, true, probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
+        Tool::new(name, Some("SUITE_REDIS"), probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
     }
 
     /// Whether the calling test must be skipped because this program is missing. Each test that needs it asks once.
@@ -120,9 +120,14 @@ impl Tool {
         static REPORT: Once = Once::new();
         // SAFETY: a plain function that lives as long as the process, and that does not unwind.
         REPORT.call_once(|| assert_eq!(unsafe { libc::atexit(report) }, 0, "room for a function to call at exit"));
-        let is_there = *self.is_there.get_or_init(|| self.is_of_redis && all_is_demanded() || (self.probe)());
+        let is_there = *self.is_there.get_or_init(|| self.is_demanded() || (self.probe)());
         if is_there { &self.run } else { &self.left_out }.fetch_add(1, Ordering::Relaxed);
         !is_there
+    }
+
+    /// Whether absence is a failure.
+    fn is_demanded(&self) -> bool {
+        self.demanded_by.is_some_and(|variable| std::env::var_os(variable).is_some())
     }
 
     fn summary(&self) -> Option<String> {
@@ -137,11 +142,6 @@ impl Tool {
             )),
         }
     }
-}
-
-/// Whether absence is a failure.
-fn all_is_demanded() -> bool {
-    std::env::var_os("SUITE_REDIS").is_some()
 }
 
 fn answers_its_version(program: &str) -> bool {

@@ -33,8 +33,9 @@ impl Browser {
         let mut browser = Browser { driver, port, session: String::new() };
         until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "chromedriver listens");
         let size = format!("--window-size={width},{height}");
-        // Without --no-sandbox, Chromium does not run as root.
-        let args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", &size];
+        // Without --no-sandbox, Chromium does not run as root. /dev/shm of a container is too small for its pictures.
+        let args =
+            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars", &size];
         let wanted = json!({
             "goog:loggingPrefs": { "browser": "ALL" },
             "goog:chromeOptions": { "args": args },
