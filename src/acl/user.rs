@@ -116,14 +116,16 @@ impl User {
 
     /// Returns whether a password is accepted. The time taken does not depend on how much of the password is right.
     pub fn accepts(&self, password: &[u8]) -> bool {
-        if !self.is_on {
-            return false;
-        }
-        if self.no_password {
-            return true;
-        }
-        let given = hash(password);
-        self.passwords.iter().fold(false, |found, hash| found | equal_in_constant_time(hash, &given))
+        self.is_on && (self.no_password || self.has_password(&hash(password)))
+    }
+
+    /// Returns whether the password of this hash is still accepted.
+    pub fn accepts_hash(&self, password: &PasswordHash) -> bool {
+        self.is_on && (self.no_password || self.has_password(password))
+    }
+
+    fn has_password(&self, given: &PasswordHash) -> bool {
+        self.passwords.iter().fold(false, |found, hash| found | equal_in_constant_time(hash, given))
     }
 
     /// Returns whether nothing is forbidden to the user.

@@ -34,6 +34,12 @@ pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// Descriptors for everything but clients: standard streams, listeners, tokio, a file or two.
 pub const DESCRIPTORS_RESERVED: u64 = 32;
 
+/// Descriptors for the connections to `metrics-port`, if it is open.
+pub const METRICS_DESCRIPTORS: u32 = 80;
+
+/// Descriptors for the connections to `console-port`, if it is open, and for the console's connections to the engine.
+pub const CONSOLE_DESCRIPTORS: u32 = 1_120;
+
 /// Files in a folder of certificates: ten times as many as the system's usual trust store.
 pub const TLS_CA_FILES_MAX: usize = 4_096;
 

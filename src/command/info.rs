@@ -593,6 +593,7 @@ fn of_group(text: &mut Text, ctx: &Ctx<'_>, group: &GroupLog) {
         "group_term" => group.facts().term,
         "group_leader" => group.leader().map_or(0, |node| node.get()),
         "group_voters" => listed(&group.members().voters),
+        "group_voters_missing" => group.nodes().iter().filter(|node| node.is_missing_voter()).count(),
         "group_learners" => listed(&group.members().learners),
     }
 }

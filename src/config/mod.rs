@@ -58,7 +58,7 @@ pub use table::{Change, Config, PARAMETERS, Parameter};
 use std::time::Duration;
 
 use crate::base::glob;
-use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::limits::{CONSOLE_DESCRIPTORS, METRICS_DESCRIPTORS, QUERY_BUFFER_HARD_MAX_BYTES};
 use crate::base::os::descriptors::make_room;
 use crate::base::os::oom_score;
 use crate::base::os::oom_score::Adjustment;
@@ -260,11 +260,14 @@ impl Config {
         title::expand(&self.proc_title_template, value).filter(|_| self.set_proc_title)
     }
 
-    /// Makes the system allow this process the descriptors that `maxclients` clients and the I/O threads need. If it
-    /// allows only fewer, changes nothing and returns the number of clients that it would allow.
+    /// Makes the system allow this process the descriptors that `maxclients` clients, the I/O threads and the ports of
+    /// HTTP need. If it allows only fewer, changes nothing and returns the number of clients that it would allow.
     pub fn make_room_for_clients(&self) -> Result<(), u32> {
         let of_threads = IO_THREAD_DESCRIPTORS * (self.io_threads - 1);
-        make_room(self.maxclients.saturating_add(of_threads)).map_err(|possible| possible.saturating_sub(of_threads))
+        let of_metrics = if self.metrics_port == 0 { 0 } else { METRICS_DESCRIPTORS };
+        let of_console = if self.console_port == 0 { 0 } else { CONSOLE_DESCRIPTORS };
+        let others = of_threads + of_metrics + of_console;
+        make_room(self.maxclients.saturating_add(others)).map_err(|possible| possible.saturating_sub(others))
     }
 
     /// Tells the system to end this process as readily as `oom-score-adj` says.

@@ -1,11 +1,14 @@
 //! The connections to a port of HTTP: how many, and for how long.
 //!
-//! A connection is silent until it sends the head of a request, and again after each response; anybody can open
-//! thousands of silent ones. Only a few may be silent at a time. One more closes the one that has been silent for
-//! longest: if the newest were refused, a few connections that never send a request would keep all others out. Each
-//! state has a deadline, so that a peer which sends or reads too slowly, however steadily, is cut off as well.
+//! A connection is silent until all of a request has arrived, and again after each response; anybody can open thousands
+//! of silent ones. Only a few may be silent at a time. One more closes the one that has been silent for longest: if the
+//! newest were refused, a few connections that never send a request would keep all others out. The same goes for
+//! strangers, whose requests are answered without belonging to a session: one more closes the one that has been
+//! answered for longest, which reads slowly. Each state has a deadline, so that a peer which sends or reads too slowly,
+//! however steadily, is cut off as well.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +17,18 @@ use tokio::time::{Instant, sleep_until};
 
 use super::limits::{REQUEST_PATIENCE, SILENCE_MAX};
 
+/// How many connections there may be.
+pub(super) struct Most {
+    pub(super) all: usize,
+    /// Those that are silent.
+    pub(super) silent: usize,
+    /// Those of strangers that are answered.
+    pub(super) strangers: usize,
+}
+
 /// See the file's header.
 pub(super) struct Crowd {
-    most: usize,
-    most_silent: usize,
+    most: Most,
     seats: Mutex<Seats>,
 }
 
@@ -27,12 +38,18 @@ struct Seats {
     all: HashMap<u64, Arc<Seat>>,
     /// The silent ones, those first that have been silent for longest.
     silent: VecDeque<u64>,
+    /// Those of strangers that are answered, in the order in which their requests arrived.
+    strangers: VecDeque<u64>,
 }
 
 struct Seat {
     deadline: Mutex<Instant>,
+    /// Whether the request belongs to a session.
+    is_known: AtomicBool,
     /// Notified when the connection must make room for another.
     leave: Notify,
+    /// Notified when the deadline comes nearer.
+    sooner: Notify,
 }
 
 impl Seat {
@@ -41,38 +58,60 @@ impl Seat {
     }
 
     fn may_take(&self, time: Duration) {
-        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + time;
+        let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *deadline, Instant::now() + time);
+        if *deadline < before {
+            self.sooner.notify_one();
+        }
     }
 }
 
 impl Seats {
-    /// Lets the connection leave that has been silent for longest. Returns whether there is one.
+    /// Lets a connection leave that is not of a session: a silent one, if there is one. Returns whether there is any.
     fn make_room(&mut self) -> bool {
-        let Some(oldest) = self.silent.pop_front() else { return false };
-        if let Some(seat) = self.all.remove(&oldest) {
+        let first = self.silent.pop_front().or_else(|| self.strangers.pop_front());
+        first.map(|id| self.close(id)).is_some()
+    }
+
+    fn close(&mut self, id: u64) {
+        if let Some(seat) = self.all.remove(&id) {
             seat.leave.notify_one();
         }
-        true
+    }
+
+    /// Closes the first ones of a list beyond `most`.
+    fn bound(&mut self, list: fn(&mut Seats) -> &mut VecDeque<u64>, most: usize) {
+        while list(self).len() > most {
+            let first = list(self).pop_front();
+            first.into_iter().for_each(|id| self.close(id));
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.silent.retain(|other| *other != id);
+        self.strangers.retain(|other| *other != id);
     }
 }
 
 impl Crowd {
-    /// Admits at most `most` connections, of which at most `most_silent` are silent.
-    pub(super) fn new(most: usize, most_silent: usize) -> Arc<Crowd> {
-        Arc::new(Crowd { most, most_silent, seats: Mutex::default() })
+    pub(super) fn new(most: Most) -> Arc<Crowd> {
+        Arc::new(Crowd { most, seats: Mutex::default() })
     }
 
     /// Admits a connection; `None` if there are too many that are being answered.
     pub(super) fn enter(self: &Arc<Crowd>) -> Option<Place> {
         let mut seats = self.seats();
-        if (seats.silent.len() >= self.most_silent || seats.all.len() >= self.most) && !seats.make_room() {
+        if seats.all.len() >= self.most.all && !seats.make_room() {
             return None;
         }
         seats.last_id += 1;
         let id = seats.last_id;
-        let seat = Arc::new(Seat { deadline: Mutex::new(Instant::now() + SILENCE_MAX), leave: Notify::new() });
+        let deadline = Mutex::new(Instant::now() + SILENCE_MAX);
+        let (leave, sooner) = (Notify::new(), Notify::new());
+        let seat = Arc::new(Seat { deadline, is_known: AtomicBool::new(false), leave, sooner });
         seats.all.insert(id, Arc::clone(&seat));
         seats.silent.push_back(id);
+        seats.bound(|seats| &mut seats.silent, self.most.silent);
         Some(Place(Arc::new(Held { crowd: Arc::clone(self), id, seat })))
     }
 
@@ -95,7 +134,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut seats = self.crowd.seats();
         seats.all.remove(&self.id);
-        seats.silent.retain(|other| *other != self.id);
+        seats.forget(self.id);
     }
 }
 
@@ -108,8 +147,11 @@ impl Place {
                 if deadline <= Instant::now() {
                     return;
                 }
-                // The deadline may move while this waits.
-                sleep_until(deadline).await;
+                // The deadline may move away while this waits.
+                tokio::select! {
+                    () = sleep_until(deadline) => {}
+                    () = self.0.seat.sooner.notified() => {}
+                }
             }
         };
         tokio::select! {
@@ -118,11 +160,28 @@ impl Place {
         }
     }
 
-    /// Notes that a request has arrived, which is answered until the value is dropped.
-    pub(super) fn answers(&self) -> Answering {
-        self.0.crowd.seats().silent.retain(|other| *other != self.0.id);
-        self.0.seat.may_take(REQUEST_PATIENCE);
+    /// Notes that a request begins, which is over when the value is dropped.
+    pub(super) fn begins(&self) -> Answering {
         Answering(self.clone())
+    }
+
+    /// Notes that all of the request has arrived.
+    pub(super) fn has_arrived(&self) {
+        let held = &self.0;
+        let mut seats = held.crowd.seats();
+        let Some(at) = seats.silent.iter().position(|other| *other == held.id) else { return };
+        seats.silent.remove(at);
+        if !held.seat.is_known.load(Ordering::Relaxed) {
+            seats.strangers.push_back(held.id);
+            seats.bound(|seats| &mut seats.strangers, held.crowd.most.strangers);
+        }
+        held.seat.may_take(REQUEST_PATIENCE);
+    }
+
+    /// Notes that the request belongs to a session.
+    pub(super) fn is_known(&self) {
+        self.0.seat.is_known.store(true, Ordering::Relaxed);
+        self.0.crowd.seats().strangers.retain(|other| *other != self.0.id);
     }
 }
 
@@ -140,12 +199,12 @@ impl Drop for Answering {
     fn drop(&mut self) {
         let held = &self.0.0;
         let mut seats = held.crowd.seats();
+        held.seat.is_known.store(false, Ordering::Relaxed);
+        seats.forget(held.id);
         // It may have been told to leave.
         if seats.all.contains_key(&held.id) {
             seats.silent.push_back(held.id);
-            if seats.silent.len() > held.crowd.most_silent {
-                seats.make_room();
-            }
+            seats.bound(|seats| &mut seats.silent, held.crowd.most.silent);
         }
         held.seat.may_take(SILENCE_MAX);
     }
@@ -159,11 +218,25 @@ mod tests {
         tokio::time::timeout(Duration::from_millis(1), place.must_leave()).await.is_ok()
     }
 
+    fn crowd(all: usize, silent: usize, strangers: usize) -> Arc<Crowd> {
+        Crowd::new(Most { all, silent, strangers })
+    }
+
+    /// Sends a whole request, for a session or not.
+    fn answers(place: &Place, is_known: bool) -> Answering {
+        let answering = place.begins();
+        if is_known {
+            place.is_known();
+        }
+        place.has_arrived();
+        answering
+    }
+
     #[tokio::test]
     async fn the_one_that_was_silent_for_longest_makes_room() {
-        let crowd = Crowd::new(5, 2);
+        let crowd = crowd(5, 2, 2);
         let places: Vec<Place> = (0..2).map(|_| crowd.enter().expect("a place")).collect();
-        let answering = places[0].answers();
+        let answering = answers(&places[0], false);
         let third = crowd.enter().expect("a place");
         let fourth = crowd.enter().expect("a place");
         assert!(leaves(&places[1]).await, "it was silent for longest");
@@ -175,10 +248,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_that_is_answered_lets_no_more_in() {
-        let crowd = Crowd::new(2, 2);
+    async fn a_request_of_which_only_the_head_has_come_is_silent() {
+        let crowd = crowd(5, 1, 2);
+        let first = crowd.enter().expect("a place");
+        let _answering = first.begins();
+        first.is_known();
+        let _second = crowd.enter().expect("a place");
+        assert!(leaves(&first).await);
+    }
+
+    #[tokio::test]
+    async fn the_stranger_who_was_answered_for_longest_makes_room() {
+        let crowd = crowd(5, 5, 1);
+        let places: Vec<Place> = (0..3).map(|_| crowd.enter().expect("a place")).collect();
+        let _known = answers(&places[0], true);
+        let _first = answers(&places[1], false);
+        let _second = answers(&places[2], false);
+        assert!(leaves(&places[1]).await, "it was answered for longest");
+        assert!(!leaves(&places[0]).await && !leaves(&places[2]).await);
+    }
+
+    #[tokio::test]
+    async fn a_crowd_of_sessions_lets_no_more_in() {
+        let crowd = crowd(2, 2, 2);
         let places: Vec<Place> = (0..2).map(|_| crowd.enter().expect("a place")).collect();
-        let answering: Vec<Answering> = places.iter().map(Place::answers).collect();
+        let answering: Vec<Answering> = places.iter().map(|place| answers(place, true)).collect();
         assert!(crowd.enter().is_none());
         drop((answering, places));
         assert!(crowd.enter().is_some());
@@ -186,19 +280,23 @@ mod tests {
 
     #[tokio::test]
     async fn each_state_has_a_deadline() {
-        let crowd = Crowd::new(2, 2);
+        let crowd = crowd(2, 2, 2);
         let place = crowd.enter().expect("a place");
         let left = |of: Duration| {
             let left = place.0.seat.deadline() - Instant::now();
             left <= of && left + Duration::from_secs(60) > of
         };
         assert!(left(SILENCE_MAX));
-        let answering = place.answers();
+        let answering = answers(&place, false);
         assert!(left(REQUEST_PATIENCE));
         answering.may_take(Duration::from_secs(100));
         assert!(left(Duration::from_secs(100)));
-        answering.may_take(Duration::ZERO);
-        place.must_leave().await;
+        let shortened = async {
+            tokio::task::yield_now().await;
+            answering.may_take(Duration::ZERO);
+        };
+        let both = async { tokio::join!(place.must_leave(), shortened) };
+        tokio::time::timeout(SILENCE_MAX, both).await.expect("the old deadline is not waited for");
         drop(answering);
         assert!(left(SILENCE_MAX));
     }

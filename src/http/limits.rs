@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use crate::base::limits::{CONSOLE_DESCRIPTORS, METRICS_DESCRIPTORS};
+use crate::net::limits::INSIDE_RESERVED;
+
 /// Connections to `metrics-port`. More than a service manager, a load balancer and some scrapers ever open.
 pub(super) const METRICS_CONNECTIONS_MAX: usize = 64;
 
-/// Those of them that have not sent their request yet. One more closes the oldest. As many scrapes may wait for the
-/// engine at a time.
+/// Those of them of which not all of a request has arrived yet. One more closes the oldest. As many scrapes may wait
+/// for the engine at a time.
 pub(super) const METRICS_SILENT_MAX: usize = 8;
 
 /// Bytes of the head of a request for metrics. hyper needs no less.
@@ -15,31 +18,48 @@ pub(super) const METRICS_HEAD_MAX_BYTES: usize = 8 * 1024;
 /// How long the engine has to report its metrics before it is declared busy.
 pub(super) const METRICS_ENGINE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connections to `console-port`: [`VIEWERS_MAX`], and for each some more for its calls.
-pub(super) const CONSOLE_CONNECTIONS_MAX: usize = 1_024;
+/// Connections to `console-port`: [`VIEWERS_MAX`], those that are silent or of strangers, and some for calls.
+pub(super) const CONSOLE_CONNECTIONS_MAX: usize = 512;
 
-/// Those of them without a request. One more closes the one that has been silent for longest. A browser keeps up to six
-/// for its next request, and opens others when they are closed.
-pub(super) const CONSOLE_SILENT_MAX: usize = 256;
+/// Those of them of which not all of a request has arrived. One more closes the one that has been silent for longest. A
+/// browser keeps up to six for its next request, and opens others when they are closed.
+pub(super) const CONSOLE_SILENT_MAX: usize = 128;
+
+/// Those of them that are answered without belonging to a session: files of the page, and sign-ins. One more closes the
+/// one that has been answered for longest.
+pub(super) const CONSOLE_STRANGERS_MAX: usize = 64;
 
 /// Bytes of the head of a request to the console: the keys that a screen shows are a part of it.
 pub(super) const CONSOLE_HEAD_MAX_BYTES: usize = 64 * 1024;
 
-/// Bytes of the body of a request to the console.
+/// Bytes of the body of a request with calls.
 pub(super) const BODY_MAX_BYTES: usize = 1024 * 1024;
 
-/// How long a connection may be without a request, and how long a response may take to be read.
+/// Bytes of the body of any other request: a sign-in, which a stranger sends, or a search.
+pub(super) const SMALL_BODY_MAX_BYTES: usize = 4 * 1024;
+
+/// How long a connection may take until all of its next request has arrived.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long a request may take, from its head to the end of its response: longer than [`CALL_PATIENCE`].
+/// How long a request may take, from its end to the beginning of its response: longer than [`CALL_PATIENCE`].
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a stream of state may be stuck because its reader is.
-pub(super) const STREAM_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a response may be stuck because its reader is.
+pub(super) const RESPONSE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a call of the console may take. After that its connection to the engine is closed, which ends a call that
-/// waits.
+/// Bytes of a response that are handed to the socket at a time. The time for the response begins anew with each.
+pub(super) const PIECE_BYTES: usize = 64 * 1024;
+
+/// How long the calls of a request may take, with the connection to the engine that they need. After that the
+/// connection is closed, which ends a call that waits.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections of the console to the engine: one for each session, each subject that pages are shown, and each request
+/// with calls.
+pub(super) const LINES_MAX: usize = 512;
+
+/// Those of them that pages which only look leave to sessions and calls.
+pub(super) const LINES_KEPT: usize = 128;
 
 /// Calls in one request: a page of rows, some calls for each.
 pub(super) const CALLS_MAX: usize = 512;
@@ -47,17 +67,29 @@ pub(super) const CALLS_MAX: usize = 512;
 /// Requests of one session that may wait for the engine at a time.
 pub(super) const CALLS_AT_A_TIME: usize = 6;
 
-/// Bytes of the replies to one request. A reply that is longer ends the connection to the engine.
-pub(super) const REPLIES_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of the replies to one request. More end the connection to the engine.
+pub(super) const REPLIES_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of replies to all requests together, from the engine until the page has them.
+pub(super) const REPLIES_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 
 /// Bytes of a string in a reply that are sent to the page.
 pub(super) const STRING_MAX_BYTES: usize = 64 * 1024;
+
+/// Bytes of the reply that lists all clients: some 40,000.
+pub(super) const CLIENTS_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Clients that a page is told at a time.
+pub(super) const CLIENTS_SHOWN_MAX: usize = 200;
 
 /// Lists within lists in a reply. COMMAND DOCS has the deepest.
 pub(super) const REPLY_MAX_DEPTH: usize = 64;
 
 /// Sessions. One more ends the one that was idle for longest.
-pub(super) const SESSIONS_MAX: usize = 512;
+pub(super) const SESSIONS_MAX: usize = 128;
+
+/// Sessions of one user. One more ends the one of this user that was idle for longest.
+pub(super) const SESSIONS_OF_USER_MAX: usize = 16;
 
 /// How long a session lasts without being used: without a call, and without a page that shows the state.
 pub(super) const SESSION_IDLE_MAX: Duration = Duration::from_secs(30 * 60);
@@ -65,26 +97,30 @@ pub(super) const SESSION_IDLE_MAX: Duration = Duration::from_secs(30 * 60);
 /// How long a session lasts at most.
 pub(super) const SESSION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// How often a session in use says so to the engine, for which `timeout` would else make it an idle client.
+/// How often a session in use says so to the engine, for which `timeout` would else make it an idle client, and checks
+/// that its user may still sign in.
 pub(super) const SESSION_KEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Sign-ins that fail before the next one from their address has to wait.
+/// Sign-ins as one user that fail before the next one from their address has to wait.
 pub(super) const SIGN_INS_FREE: u32 = 5;
 
 /// The first wait, which doubles with each failure.
 pub(super) const SIGN_IN_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The longest wait. Within an hour of guessing, some 70 passwords can be tried from one address.
+/// The longest wait. Within an hour of guessing, some 70 passwords of a user can be tried from one address.
 pub(super) const SIGN_IN_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Addresses whose failures are remembered. One more forgets the one that may try again first.
-pub(super) const SIGN_IN_ADDRESSES_MAX: usize = 4_096;
+/// Pairs of an address and a user whose failures are remembered. One more forgets the one with the fewest.
+pub(super) const SIGN_IN_PAIRS_MAX: usize = 4_096;
 
 /// Sign-ins at a time, from all addresses: each takes a connection to the engine, and the engine's time for a hash.
 pub(super) const SIGN_INS_AT_A_TIME: usize = 4;
 
 /// Pages that are shown the state at a time.
 pub(super) const VIEWERS_MAX: usize = 200;
+
+/// Pages of one user that are shown the state at a time.
+pub(super) const VIEWERS_OF_USER_MAX: usize = 16;
 
 /// Subjects that one page is shown.
 pub(super) const WATCHED_TOPICS_MAX: usize = 8;
@@ -101,6 +137,9 @@ pub(super) const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// Questions a second to the engine, for all pages together. Beyond that they are asked less often.
 pub(super) const WATCH_QUESTIONS_PER_SECOND: usize = 2_000;
 
+/// Questions a second for the pages of one user. Beyond that these are asked less often.
+pub(super) const WATCH_QUESTIONS_OF_USER: usize = 500;
+
 /// Changes of state that a page may be behind. One that is further behind gets the whole state.
 pub(super) const WATCH_BEHIND_MAX: usize = 4;
 
@@ -110,3 +149,8 @@ pub(super) const EVENTS_SHOWN_MAX: usize = 200;
 // A request that waits for the engine is answered before its connection is closed.
 const _: () = assert!(CALL_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs());
 const _: () = assert!(METRICS_ENGINE_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs());
+// Strangers leave places for those who are signed in.
+const _: () = assert!(VIEWERS_MAX + CONSOLE_SILENT_MAX + CONSOLE_STRANGERS_MAX < CONSOLE_CONNECTIONS_MAX);
+// Sockets, and some for listeners and tokio.
+const _: () = assert!(METRICS_CONNECTIONS_MAX + 8 <= METRICS_DESCRIPTORS as usize);
+const _: () = assert!(CONSOLE_CONNECTIONS_MAX + LINES_MAX + INSIDE_RESERVED + 16 <= CONSOLE_DESCRIPTORS as usize);

@@ -16,7 +16,7 @@ use axum::routing::get;
 use flate2::Compression;
 use tokio::sync::Semaphore;
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Most};
 use super::gzip::{self, PLAIN_MAX_BYTES};
 use super::limits::{METRICS_CONNECTIONS_MAX, METRICS_ENGINE_PATIENCE, METRICS_HEAD_MAX_BYTES, METRICS_SILENT_MAX};
 use super::process_metrics;
@@ -48,7 +48,11 @@ pub(super) fn site(questions: Arc<Questions>, registry: Arc<Registry>) -> Site {
         .with_state(Arc::new(probes));
     Site {
         router,
-        crowd: Crowd::new(METRICS_CONNECTIONS_MAX, METRICS_SILENT_MAX),
+        crowd: Crowd::new(Most {
+            all: METRICS_CONNECTIONS_MAX,
+            silent: METRICS_SILENT_MAX,
+            strangers: METRICS_CONNECTIONS_MAX,
+        }),
         head_max_bytes: METRICS_HEAD_MAX_BYTES,
         keeps_alive: false,
     }

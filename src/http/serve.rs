@@ -5,14 +5,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::response::Response;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::crowd::{Answering, Crowd, Place};
-use super::limits::{METRICS_SILENT_MAX, STREAM_PATIENCE};
+use super::limits::{METRICS_SILENT_MAX, PIECE_BYTES, RESPONSE_PATIENCE};
 
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -35,9 +35,12 @@ pub(super) struct Site {
     pub(super) keeps_alive: bool,
 }
 
-/// The address of the peer, which requests carry.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PeerAddress(pub(super) SocketAddr);
+/// The peer, which requests carry.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) address: SocketAddr,
+    pub(super) place: Place,
+}
 
 /// Serves each site at its sockets on a thread of its own, until the process ends.
 pub(super) fn serve_all(sites: Vec<(Vec<StdListener>, Site)>) -> io::Result<()> {
@@ -83,17 +86,20 @@ async fn serve(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: P
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(site.router.clone());
     let seat = place.clone();
-    let answer = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(PeerAddress(address));
-        let answering = seat.answers();
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let answering = seat.begins();
+        let mut request = request.map(|body| Body::new(Arriving::new(body, seat.clone())));
+        request.extensions_mut().insert(Caller { address, place: seat.clone() });
         let response = router.call(request);
         async move {
             let response: Response = response.await?;
-            Ok::<_, Infallible>(response.map(|body| Tracked { body, answering }))
+            Ok::<_, Infallible>(response.map(|body| Tracked { body, rest: Bytes::new(), answering }))
         }
     });
     let connection = http1::Builder::new()
         .keep_alive(site.keeps_alive)
+        // Some who send one request close their side at once. A stream would not notice that its reader has left.
+        .half_close(!site.keeps_alive)
         .max_buf_size(site.head_max_bytes)
         .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), answer);
@@ -104,9 +110,55 @@ async fn serve(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: P
     }
 }
 
-/// The body of a response. The connection counts as being answered until the body is dropped.
+/// The body of a request.
+struct Arriving {
+    body: Incoming,
+    place: Place,
+}
+
+impl Arriving {
+    fn new(body: Incoming, place: Place) -> Arriving {
+        let arriving = Arriving { body, place };
+        arriving.notice_end();
+        arriving
+    }
+
+    fn notice_end(&self) {
+        if self.body.is_end_stream() {
+            self.place.has_arrived();
+        }
+    }
+}
+
+impl hyper::body::Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match frame {
+            // A body in chunks ends without having said so.
+            None => self.place.has_arrived(),
+            Some(_) => self.notice_end(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a response, in small pieces. The connection counts as being answered until the body is dropped, which is
+/// when the last piece has been handed over.
 struct Tracked {
     body: Body,
+    /// The part of a frame that is not handed over.
+    rest: Bytes,
     answering: Answering,
 }
 
@@ -116,15 +168,25 @@ impl hyper::body::Body for Tracked {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         // hyper asks for more when the peer has read enough of what it was sent.
-        self.answering.may_take(STREAM_PATIENCE);
-        Pin::new(&mut self.body).poll_frame(cx)
+        self.answering.may_take(RESPONSE_PATIENCE);
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let len = self.rest.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        // hyper asks once, at the beginning.
         self.body.size_hint()
     }
 }

@@ -19,8 +19,18 @@ pub(super) struct Arrival {
     pub(super) socket: UnixStream,
     /// The address of the person for whom it is made.
     pub(super) address: SocketAddr,
-    /// The id of the client whose user it acts as; `None` for a connection that signs in by itself.
-    pub(super) like: Option<u64>,
+    /// The client whose user it acts as; `None` for a connection that signs in by itself.
+    pub(super) like: Option<Like>,
+}
+
+/// A client that has signed in, whose rights another connection gets.
+#[derive(Clone, Copy)]
+pub(crate) struct Like {
+    /// The client's id.
+    pub(crate) client: u64,
+    /// The SHA-256 of the password by which it signed in, empty without one. When the user accepts it no longer, there
+    /// are no rights to get.
+    pub(crate) password: [u8; 32],
 }
 
 /// See the file's header.
@@ -31,9 +41,9 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Connects to the engine, for a person at this address: as a newcomer, or with the rights that the client `like`
-    /// has. Returns this end of the connection, in non-blocking mode.
-    pub(crate) fn connect(&self, address: SocketAddr, like: Option<u64>) -> io::Result<UnixStream> {
+    /// Connects to the engine, for a person at this address: as a newcomer, or with the rights that a client has.
+    /// Returns this end of the connection, in non-blocking mode.
+    pub(crate) fn connect(&self, address: SocketAddr, like: Option<Like>) -> io::Result<UnixStream> {
         let (here, socket) = UnixStream::pair()?;
         here.set_nonblocking(true)?;
         socket.set_nonblocking(true)?;

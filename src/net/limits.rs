@@ -79,6 +79,9 @@ const _: () = assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);
 /// as well.
 pub(crate) const INSIDE_WAITING_MAX: usize = 64;
 
+/// Connections from inside the process beyond `maxclients`: when it is reached, people must be able to look why.
+pub(crate) const INSIDE_RESERVED: usize = 64;
+
 /// Longest time that a snapshot leaves the engine to requests between two slices. A slice takes far less, unless the
 /// process was stopped during it.
 pub(crate) const SAVE_REST_MAX: Duration = Duration::from_millis(50);

@@ -23,7 +23,7 @@ use super::transport::Transport;
 use crate::config::Config;
 use crate::engine::ServerState;
 use crate::engine::client::audit::not_let_in;
-use crate::net::limits::TLS_CONNECTION_BYTES;
+use crate::net::limits::{INSIDE_RESERVED, TLS_CONNECTION_BYTES};
 use crate::session::{Peer, Service};
 use crate::spec::session_key::SessionKey;
 
@@ -305,7 +305,7 @@ pub(super) fn open(
     }
     match refusal {
         // A TLS client can read the refusal only after the handshake; until then it counts as a connection.
-        Some(Refusal::Protected) if is_secure && !is_full(server) => {}
+        Some(Refusal::Protected) if is_secure && !is_full(server, 0) => {}
         Some(refusal) => {
             server.meters.stats.rejected_connections += 1;
             if !is_secure {
@@ -344,7 +344,7 @@ pub(super) fn open(
 pub(super) fn open_from_inside(server: &mut ServerState, table: &SocketTable) {
     while let Some(Arrival { socket, address, like }) = table.take_from_inside() {
         let is_local = address.ip().to_canonical().is_loopback();
-        if let Some(refusal) = refusal_of(server, is_local) {
+        if let Some(refusal) = refusal_of(server, is_local, INSIDE_RESERVED) {
             server.meters.stats.rejected_connections += 1;
             // The text fits the buffer of a new socket.
             let _ = SockRef::from(&socket).send(refusal.text());
@@ -361,7 +361,7 @@ pub(super) fn open_from_inside(server: &mut ServerState, table: &SocketTable) {
         // As for other sockets: its peer finds it closed.
         let Ok(socket) = table.relay(accepted) else { continue };
         let key = server.open_session(Peer { io_thread: socket.thread(), ..peer });
-        if like.is_some_and(|id| !server.connections().act_like(key, id)) {
+        if like.is_some_and(|like| !server.connections().act_like(key, like.client, &like.password)) {
             server.clients.turn_away(key, b"-NOAUTH the session has ended\r\n");
         }
         table.add(key, Transport::Plain(socket), true);
@@ -399,21 +399,22 @@ fn greet(socket: &Socket, is_unix: bool, server: &ServerState) -> Option<Refusal
         }
         let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
         let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        return refusal_of(server, is_local);
+        return refusal_of(server, is_local, 0);
     }
-    refusal_of(server, true)
+    refusal_of(server, true, 0)
 }
 
-/// Returns the reason not to serve a peer, if there is one.
-fn refusal_of(server: &ServerState, is_local: bool) -> Option<Refusal> {
+/// Returns the reason not to serve a peer, if there is one. `beyond` is the number of clients that there may be beyond
+/// `maxclients`.
+fn refusal_of(server: &ServerState, is_local: bool, beyond: usize) -> Option<Refusal> {
     if server.config.protected_mode && server.acl.has_open_default() && !is_local {
         return Some(Refusal::Protected);
     }
-    is_full(server).then_some(Refusal::Full)
+    is_full(server, beyond).then_some(Refusal::Full)
 }
 
-fn is_full(server: &ServerState) -> bool {
-    server.clients.sessions.len() >= server.config.maxclients as usize
+fn is_full(server: &ServerState, beyond: usize) -> bool {
+    server.clients.sessions.len() >= server.config.maxclients as usize + beyond
 }
 
 /// The peer of an accepted socket, as CLIENT LIST shows it; `path` is that of a unix socket.

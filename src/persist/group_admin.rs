@@ -87,6 +87,13 @@ pub(crate) enum Role {
     Waiting,
 }
 
+impl NodeRow {
+    /// Whether the node votes and is not connected with this one.
+    pub(crate) fn is_missing_voter(&self) -> bool {
+        matches!(self.role, Role::Leader | Role::Voter) && self.reach == Reach::Disconnected
+    }
+}
+
 /// Whether a node can be reached from this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::console;
 use crate::crowd::on_both;
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode};
 
@@ -69,6 +70,15 @@ fn is_busy(reply: &Value) -> bool {
 fn kill_script(server: &Server, runner: &mut Raw) {
     assert_eq!(server.raw().command(&["SCRIPT", "KILL"]), Value::status("OK"));
     assert!(matches!(runner.reply().value, Value::Error(_)));
+}
+
+#[test]
+fn the_console_has_descriptors_of_its_own() {
+    let (server, _) = console::start(&["--maxclients", "100"]);
+    limit_files(&server, 1_024, 5_000);
+    let mut raw = server.raw();
+    assert!(matches!(raw.command(&["CONFIG", "SET", "maxclients", "4000"]), Value::Error(_)));
+    assert_eq!(raw.command(&["CONFIG", "SET", "maxclients", "3800"]), Value::status("OK"));
 }
 
 fn a_thousand_connections_come_and_go_while_a_script_is_busy(program: Program) {

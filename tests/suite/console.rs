@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use crate::harness::{Program, Server, Value, until};
+use crate::protocol::raise_descriptor_limit;
 
 /// A server with a console, and the address of the console.
 pub(crate) fn start(flags: &[&str]) -> (Server, SocketAddr) {
@@ -127,6 +128,11 @@ impl Session {
         let headers = [JSON, ("Cookie", &self.cookie), ("X-Tidegate-Token", &self.token)];
         let body = json!({ "db": db, "calls": calls }).to_string();
         exchange(self.address, &request("POST", "/api/command", &headers, &body))
+    }
+
+    /// What the console says of who is signed in.
+    fn status(&self) -> u16 {
+        exchange(self.address, &request("GET", "/api/session", &[("Cookie", &self.cookie)], "")).status
     }
 
     /// Runs one call, and returns its reply.
@@ -294,6 +300,98 @@ fn a_session_ends_with_its_user_and_by_signing_out() {
 }
 
 #[test]
+fn a_session_ends_when_its_user_may_no_longer_sign_in() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    raw.command(&["ACL", "SETUSER", "ann", "on", ">pass", "~*", "+@all"]);
+    let (caller, looker) = (sign_in(address, "ann", "pass"), sign_in(address, "ann", "pass"));
+    let mut stream = looker.stream("overview");
+    // Another password beside it changes nothing.
+    raw.command(&["ACL", "SETUSER", "ann", ">other"]);
+    assert_eq!(caller.run(&["PING"]), json!({"status": "PONG"}));
+    raw.command(&["ACL", "SETUSER", "ann", "<pass"]);
+    let response = caller.try_run(0, &[&["PING"]]);
+    assert_eq!((response.status, response.refused().as_str()), (401, "signed-out"), "the password is gone");
+    until(|| caller.status() == 401, "its session is over");
+    while stream.next("tick").is_some() {}
+    until(|| looker.status() == 401, "one that only looks is over, too");
+    let third = sign_in(address, "ann", "other");
+    raw.command(&["ACL", "SETUSER", "ann", "off"]);
+    assert_eq!(third.try_run(0, &[&["PING"]]).status, 401, "the user is switched off");
+    let open = sign_in(address, "", "");
+    raw.command(&["CONFIG", "SET", "requirepass", "secret"]);
+    assert_eq!(open.try_run(0, &[&["PING"]]).status, 401, "the server wants a password now");
+}
+
+#[test]
+fn a_user_has_a_bounded_number_of_sessions() {
+    let (server, address) = start(&[]);
+    server.raw().command(&["ACL", "SETUSER", "ann", "on", ">pass", "~*", "+@all"]);
+    let other = sign_in(address, "", "");
+    let sessions: Vec<Session> = (0..16).map(|_| sign_in(address, "ann", "pass")).collect();
+    assert_eq!(sessions[0].status(), 200);
+    let last = sign_in(address, "ann", "pass");
+    assert_eq!(sessions[1].status(), 401, "the one that was idle for longest has ended");
+    for session in [&other, &sessions[0], &sessions[15], &last] {
+        assert_eq!(session.status(), 200, "no other one has");
+    }
+}
+
+#[test]
+fn clients_are_found_on_the_server() {
+    raise_descriptor_limit(4_096);
+    let (server, address) = start(&[]);
+    let mut clients: Vec<_> = (0..300).map(|_| server.raw()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.command(&["CLIENT", "SETNAME", &format!("worker-{number}")]);
+    }
+    let session = sign_in(address, "", "");
+    let find = |body: Json, token: &str| {
+        let headers = [JSON, ("Cookie", &session.cookie), ("X-Tidegate-Token", token)];
+        exchange(address, &request("POST", "/api/clients", &headers, &body.to_string()))
+    };
+    let said = find(json!({ "find": "worker-" }), &session.token).json();
+    assert_eq!((said["found"].as_u64(), said["lines"].as_array().map(Vec::len)), (Some(300), Some(200)));
+    let said = find(json!({ "find": "worker-", "from": 299 }), &session.token).json();
+    assert_eq!(said["lines"].as_array().map(Vec::len), Some(1), "{said}");
+    let said = find(json!({ "find": "worker-77" }), &session.token).json();
+    assert_eq!(said["found"], json!(1), "{said}");
+    assert_eq!(find(json!({}), "0").status, 403);
+    server.raw().command(&["ACL", "SETUSER", "default", "-client|list"]);
+    let said = find(json!({}), &session.token).json();
+    assert!(said["error"].as_str().is_some_and(|text| text.starts_with("NOPERM ")), "{said}");
+}
+
+#[test]
+fn long_replies_are_compressed_for_browsers_that_accept_it() {
+    let (_server, address) = start(&[]);
+    let session = sign_in(address, "", "");
+    session.run(&["SETRANGE", "zeros", "60000", "0"]);
+    let headers =
+        [JSON, ("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token), ("Accept-Encoding", "gzip")];
+    let body = json!({ "calls": [["GET", "zeros"]] }).to_string();
+    let response = exchange(address, &request("POST", "/api/command", &headers, &body));
+    assert_eq!((response.status, response.header("content-encoding")), (200, Some("gzip")));
+    assert!(response.body.len() < 10_000, "{} bytes", response.body.len());
+}
+
+#[test]
+fn the_console_has_places_when_clients_have_taken_all() {
+    let (server, address) = start(&["--maxclients", "4"]);
+    let _clients: Vec<TcpStream> =
+        (0..8).map(|_| TcpStream::connect(("127.0.0.1", server.port())).expect("a listening server")).collect();
+    let refused = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a listening server");
+        stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).is_ok() && text.starts_with("-ERR max number of clients")
+    };
+    until(refused, "no client is let in");
+    let session = sign_in(address, "", "");
+    assert_eq!(session.run(&["CONFIG", "GET", "maxclients"])["map"][1], json!("4"));
+}
+
+#[test]
 fn requests_of_other_sites_do_nothing() {
     let (server, address) = start(&["--console-hosts", "console.example"]);
     let session = sign_in(address, "", "");
@@ -339,7 +437,10 @@ fn requests_of_other_sites_do_nothing() {
     assert_eq!(exchange(address, &request("POST", "/api/command", &named, &body)).status, 200, "behind a proxy");
     assert_eq!(server.raw().command(&["EXISTS", "attacked"]), Value::Integer(1));
     let cookie = try_sign_in(address, "", "").0.header("set-cookie").expect("a cookie").to_owned();
-    assert!(cookie.contains("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
+    let proxied = [JSON, ("Host", "console.example"), ("Origin", "https://console.example")];
+    let answer = exchange(address, &request("POST", "/api/sign-in", &proxied, "{}"));
+    assert!(answer.header("set-cookie").is_some_and(|cookie| cookie.ends_with("; Secure")), "{answer:?}");
 }
 
 #[test]
@@ -365,6 +466,25 @@ fn guesses_are_slowed_down_and_noted() {
     let right = try_sign_in(address, "", "secret").0.status;
     assert!(right == 429 || began.elapsed() >= Duration::from_secs(1), "{right}");
     until(|| server.log().contains("sign-in to the console delayed"), "the audit says that it is slowed down");
+}
+
+#[test]
+fn guesses_by_commands_and_with_another_password_in_between_are_slowed_down() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    raw.command(&["ACL", "SETUSER", "ann", "on", ">pass", "~*", "+@all"]);
+    raw.command(&["ACL", "SETUSER", "bob", "on", ">secret", "~*", "+@all"]);
+    let ann = sign_in(address, "ann", "pass");
+    // Her own password, which is right, clears nothing of the guesses at his.
+    for guess in ["1", "2", "3", "4", "5"] {
+        let call: &[&str] = if guess < "4" { &["AUTH", "bob", guess] } else { &["HELLO", "3", "AUTH", "bob", guess] };
+        let text = ann.run(call)["error"].as_str().expect("a refusal").to_owned();
+        assert!(text.starts_with("WRONGPASS "), "{text}");
+        assert_eq!(ann.run(&["AUTH", "ann", "pass"]), json!({"status": "OK"}));
+    }
+    let pipeline = ann.try_run(0, &[&["AUTH", "bob", "6"], &["AUTH", "bob", "7"]]);
+    assert_eq!((pipeline.status, pipeline.refused().as_str()), (429, "slow"), "{}", pipeline.text());
+    assert_eq!(sign_in(address, "ann", "pass").status(), 200, "others go on");
 }
 
 #[test]
@@ -468,6 +588,7 @@ fn a_call_that_waits_is_given_up() {
 
 #[test]
 fn slow_and_large_requests_are_bounded() {
+    raise_descriptor_limit(4_096);
     let (server, address) = start(&[]);
     let silent: Vec<TcpStream> = (0..600).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let halfway: Vec<TcpStream> = (0..600)
@@ -477,13 +598,21 @@ fn slow_and_large_requests_are_bounded() {
             Some(stream)
         })
         .collect();
+    // The head is whole, and promises a body that never comes.
+    let bodiless: Vec<TcpStream> = (0..600)
+        .filter_map(|_| {
+            let mut stream = TcpStream::connect(address).ok()?;
+            stream.write_all(&request("POST", "/api/sign-in", &[JSON, ("Content-Length", "9")], "")).ok()?;
+            Some(stream)
+        })
+        .collect();
     (0..20).for_each(|_| assert_eq!(get(address, "/ready").status, 200, "others are served"));
     let open = || {
         let files = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors");
         files.count()
     };
     until(|| open() < 400, "most of them were closed");
-    drop((silent, halfway));
+    drop((silent, halfway, bodiless));
     let long =
         [b"GET / HTTP/1.1\r\nHost: localhost\r\n".as_slice(), &b"x: yyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(20_000)]
             .concat();
@@ -492,6 +621,11 @@ fn slow_and_large_requests_are_bounded() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
+    // Strangers are turned away before they have sent anything long.
+    let unknown = exchange(address, &request("POST", "/api/command", &[JSON, ("Content-Length", "1000000")], ""));
+    assert_eq!(unknown.status, 401);
+    let long = json!({ "user": "u".repeat(5_000) }).to_string();
+    assert_eq!(exchange(address, &request("POST", "/api/sign-in", &[JSON], &long)).status, 413);
     let session = sign_in(address, "", "");
     let headers = [JSON, ("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token)];
     let large = json!({ "calls": [["SET", "k", "x".repeat(2 << 20)]] }).to_string();
@@ -514,11 +648,24 @@ fn slow_and_large_requests_are_bounded() {
 
 #[test]
 fn pages_are_bounded_and_nothing_is_asked_while_nobody_looks() {
+    raise_descriptor_limit(4_096);
     let (server, address) = start(&[]);
-    let session = sign_in(address, "", "");
-    let mut streams: Vec<Stream> = (0..200).map(|_| session.stream("overview")).collect();
-    let refused = exchange(address, &request("GET", "/api/stream?overview", &[("Cookie", &*session.cookie)], ""));
-    assert_eq!((refused.status, refused.refused().as_str()), (429, "crowded"));
+    let sessions: Vec<Session> = (0..13)
+        .map(|number| {
+            let user = format!("user-{number}");
+            server.raw().command(&["ACL", "SETUSER", &user, "on", "nopass", "+@all"]);
+            sign_in(address, &user, "")
+        })
+        .collect();
+    let refused = |session: &Session| {
+        let headers = [("Cookie", &*session.cookie)];
+        let response = exchange(address, &request("GET", "/api/stream?overview", &headers, ""));
+        (response.status, response.refused()) == (429, "crowded".to_owned())
+    };
+    let mut streams: Vec<Stream> = (0..16).map(|_| sessions[0].stream("overview")).collect();
+    assert!(refused(&sessions[0]), "a user has 16 at most");
+    streams.extend((16..200).map(|number| sessions[number / 16].stream("overview")));
+    assert!(refused(&sessions[12]), "all together have 200 at most");
     for stream in &mut streams {
         assert!(stream.next("overview").is_some());
     }
@@ -532,9 +679,9 @@ fn pages_are_bounded_and_nothing_is_asked_while_nobody_looks() {
     streams[0].next("tick");
     streams[0].next("tick");
     let between = asked() - before;
-    assert!(between < 10, "200 pages share the questions: {between}");
+    assert!(between < 10 * sessions.len() as u64, "the 16 pages of a user share the questions: {between}");
     drop(streams);
     // The last page has left, and so does the connection that asked for it.
     let clients = || format!("{:?}", server.raw().command(&["CLIENT", "LIST"])).matches("name=console").count();
-    until(|| clients() == 1, "only the session is left");
+    until(|| clients() == sessions.len(), "only the sessions are left");
 }

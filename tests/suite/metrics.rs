@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::harness::{Environment, Program, Raw, Server, Value, encode, until};
@@ -128,6 +128,20 @@ pub(crate) fn metrics(address: SocketAddr) -> Metrics {
     let (status, text) = get(address, "/metrics");
     assert_eq!(status, 200, "{text}");
     Metrics::parse(&text)
+}
+
+#[test]
+fn a_client_that_closes_its_side_behind_the_request_is_answered() {
+    let (_server, address) = start(&[]);
+    for path in ["/health", "/metrics"] {
+        let mut stream = TcpStream::connect(address).expect("a listening server");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("it is taken");
+        stream.shutdown(Shutdown::Write).expect("an open connection");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::acl::file;
 use crate::acl::file::{Fault, read_user};
 use crate::acl::limits::ACL_LOG_MAX_TEXT_BYTES;
 use crate::acl::log::{Case, Context, Reason};
+use crate::acl::user::PasswordHash;
 use crate::acl::users::{Acl, DEFAULT, UserId};
 use crate::config::{AclPubsubDefault, Config};
 use crate::engine::limits::ACL_LOG_MAX_NAME_BYTES;
@@ -139,11 +140,14 @@ impl Acl {
 }
 
 impl Connections<'_> {
-    /// Makes a session act as the user that another client acts as, without a password. Returns whether that client is
-    /// still there.
-    pub fn act_like(&mut self, key: SessionKey, id: u64) -> bool {
+    /// Makes a session act as the user that another client acts as, which signed in by the password of this hash.
+    /// Returns whether that client is still there, and could still sign in.
+    pub fn act_like(&mut self, key: SessionKey, id: u64, password: &PasswordHash) -> bool {
         let other = self.clients.sessions.by_id(id).filter(|other| other.course() != Course::Close);
         let Some((user, authenticated)) = other.map(|other| (other.user, other.authenticated)) else { return false };
+        if !self.acl.get(user).is_some_and(|user| user.accepts_hash(password)) {
+            return false;
+        }
         if let Some(session) = self.clients.sessions.get_mut(key) {
             session.become_user(self.acl, user, authenticated);
         }

@@ -1,13 +1,16 @@
 //! Responses in JSON.
 
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
+/// The header that says that it is JSON.
+pub(super) const KIND: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
+
 /// A response.
 pub(super) fn answer(status: StatusCode, value: &Value) -> Response {
-    (status, [(CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+    (status, KIND, value.to_string()).into_response()
 }
 
 /// A response that refuses a request: a word for the page, which has texts in several languages, and a text.

@@ -50,6 +50,8 @@ pub(super) enum Refused {
     CrossSite,
     /// The body is not what is expected.
     Body,
+    /// The body is too long.
+    TooLarge,
     /// Nobody is signed in.
     SignedOut,
     /// The token is missing or wrong.
@@ -70,6 +72,7 @@ impl Refused {
             Refused::Host => StatusCode::MISDIRECTED_REQUEST,
             Refused::CrossSite | Refused::Token => StatusCode::FORBIDDEN,
             Refused::Body => StatusCode::BAD_REQUEST,
+            Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refused::SignedOut | Refused::Password => StatusCode::UNAUTHORIZED,
             Refused::Slow(_) | Refused::Crowded => StatusCode::TOO_MANY_REQUESTS,
             Refused::NotHere => StatusCode::NOT_FOUND,
@@ -82,6 +85,7 @@ impl Refused {
             Refused::Host => "host",
             Refused::CrossSite => "cross-site",
             Refused::Body => "body",
+            Refused::TooLarge => "too-large",
             Refused::SignedOut => "signed-out",
             Refused::Token => "token",
             Refused::Password => "password",
@@ -96,6 +100,7 @@ impl Refused {
             Refused::Host => "the console answers to addresses, to localhost, and to the names of console-hosts".into(),
             Refused::CrossSite => "the request comes from another site".into(),
             Refused::Body => "the request can't be read".into(),
+            Refused::TooLarge => "the request is too long".into(),
             Refused::SignedOut => "nobody is signed in".into(),
             Refused::Token => "the token of the session is missing or wrong".into(),
             Refused::Password => "no such user, or another password".into(),
@@ -172,6 +177,11 @@ impl Guard {
 /// Whether a request asks for something that belongs to a session.
 pub(super) fn is_api(request: &Request) -> bool {
     request.uri().path().starts_with("/api/")
+}
+
+/// Whether the browser has come by HTTPS, as it says itself. Then a proxy stands in front.
+pub(super) fn is_secure(headers: &HeaderMap) -> bool {
+    only(headers, &ORIGIN).is_some_and(|origin| origin.starts_with("https://"))
 }
 
 /// The value of a header that there is once.

@@ -8,40 +8,44 @@
 //! | `GET /api/session` | tells who is signed in |
 //! | `POST /api/sign-out` | ends the session |
 //! | `POST /api/command` | runs commands as the user of the session ([`command`]) |
+//! | `POST /api/clients` | finds connections of the server ([`clients`]) |
 //! | `GET /api/stream` | sends the state of subjects and its changes, once a second ([`stream`]) |
 //! | `GET /ready` | as at `metrics-port` |
 //!
 //! Nothing here decides what a user may do. Every call is a command, sent over a connection of its own that acts as the
-//! user ([`calls`]), so the ACL, limits and the audit are those of any client. [`guard`] turns away requests that
+//! user ([`session`]), so the ACL, limits and the audit are those of any client. [`guard`] turns away requests that
 //! another site made, and sets the headers that keep foreign code out of the page.
 
 mod answer;
+mod body;
 mod brakes;
-mod calls;
+mod clients;
 mod command;
 mod guard;
 mod line;
 mod page;
 mod reply;
+mod session;
 mod sessions;
 mod shared;
 mod sign_in;
 mod stream;
 mod topic;
+mod viewers;
 mod watch;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use super::crowd::Crowd;
-use super::limits::{BODY_MAX_BYTES, CONSOLE_CONNECTIONS_MAX, CONSOLE_HEAD_MAX_BYTES, CONSOLE_SILENT_MAX};
+use super::crowd::{Crowd, Most};
+use super::limits::{CONSOLE_CONNECTIONS_MAX, CONSOLE_HEAD_MAX_BYTES, CONSOLE_SILENT_MAX, CONSOLE_STRANGERS_MAX};
 use super::probes;
-use super::serve::Site;
+use super::serve::{Caller, Site};
 use crate::config::Config;
 use crate::net::inside::Inside;
 use crate::session::registry::Registry;
@@ -61,17 +65,21 @@ pub(super) fn site(inside: Arc<Inside>, registry: Arc<Registry>, config: &Config
         .route("/api/session", get(sign_in::session))
         .route("/api/sign-out", post(sign_in::sign_out))
         .route("/api/command", post(command::run))
+        .route("/api/clients", post(clients::list))
         .route("/api/stream", get(stream::stream))
         .route("/health", get(probes::health))
         .route("/ready", get(ready))
         .with_state(Arc::clone(&console))
         .merge(page)
         .fallback(async || refusal(Refused::NotHere))
-        .layer(from_fn_with_state(console, pass))
-        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+        .layer(from_fn_with_state(console, pass));
     Site {
         router,
-        crowd: Crowd::new(CONSOLE_CONNECTIONS_MAX, CONSOLE_SILENT_MAX),
+        crowd: Crowd::new(Most {
+            all: CONSOLE_CONNECTIONS_MAX,
+            silent: CONSOLE_SILENT_MAX,
+            strangers: CONSOLE_STRANGERS_MAX,
+        }),
         head_max_bytes: CONSOLE_HEAD_MAX_BYTES,
         keeps_alive: true,
     }
@@ -81,7 +89,13 @@ pub(super) fn site(inside: Arc<Inside>, registry: Arc<Registry>, config: &Config
 async fn pass(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let is_api = is_api(&request);
     let mut response = match console.guard.check(&request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let caller = request.extensions().get::<Caller>().filter(|_| is_api);
+            if let Some(caller) = caller.filter(|_| console.sessions.of(request.headers()).is_ok()) {
+                caller.place.is_known();
+            }
+            next.run(request).await
+        }
         Err(why) => refusal(why),
     };
     set_headers(is_api, &mut response);

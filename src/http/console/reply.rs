@@ -24,8 +24,9 @@ use crate::base::num::parse_i64;
 pub(super) struct Malformed;
 
 /// Reads replies from bytes that arrive in pieces.
-#[derive(Default)]
 pub(super) struct Decoder {
+    /// Bytes of a string beyond which it is cut.
+    string_max_bytes: usize,
     received: Vec<u8>,
     /// Offset of the next element.
     at: usize,
@@ -65,7 +66,18 @@ enum Element {
     List(Kind, usize),
 }
 
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder { string_max_bytes: STRING_MAX_BYTES, received: Vec::new(), at: 0, open: Vec::new() }
+    }
+}
+
 impl Decoder {
+    /// Cuts strings beyond this many bytes.
+    pub(super) fn cuts_at(&mut self, string_max_bytes: usize) {
+        self.string_max_bytes = string_max_bytes;
+    }
+
     /// Adds bytes.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
@@ -73,7 +85,7 @@ impl Decoder {
 
     /// The next reply, once all of it is there.
     pub(super) fn next(&mut self) -> Result<Option<Value>, Malformed> {
-        while let Some((element, len)) = element(&self.received[self.at..])? {
+        while let Some((element, len)) = element(&self.received[self.at..], self.string_max_bytes)? {
             self.at += len;
             let mut done = match element {
                 Element::Value(value) => Some(value),
@@ -110,7 +122,7 @@ impl Decoder {
 }
 
 /// The first element, and how many bytes it has; `None` if it is not complete.
-fn element(bytes: &[u8]) -> Result<Option<(Element, usize)>, Malformed> {
+fn element(bytes: &[u8], string_max_bytes: usize) -> Result<Option<(Element, usize)>, Malformed> {
     let Some(end) = memchr::memchr(b'\n', bytes) else { return Ok(None) };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed)?;
     let (kind, rest) = line.split_first().ok_or(Malformed)?;
@@ -129,8 +141,8 @@ fn element(bytes: &[u8]) -> Result<Option<(Element, usize)>, Malformed> {
             let text = match kind {
                 b'!' => json!({ "error": String::from_utf8_lossy(text) }),
                 // Three letters say how to show it.
-                b'=' => string(text.get(4..).unwrap_or_default()),
-                _ => string(text),
+                b'=' => string(text.get(4..).unwrap_or_default(), string_max_bytes),
+                _ => string(text, string_max_bytes),
             };
             Ok(Some((Element::Value(text), head + len + 2)))
         }
@@ -163,8 +175,8 @@ fn double(text: &str) -> Value {
     }
 }
 
-fn string(bytes: &[u8]) -> Value {
-    let shown = &bytes[..bytes.len().min(STRING_MAX_BYTES)];
+fn string(bytes: &[u8], most_bytes: usize) -> Value {
+    let shown = &bytes[..bytes.len().min(most_bytes)];
     let text = match std::str::from_utf8(shown) {
         Ok(text) => json!(text),
         // The cut may have gone through a character.
@@ -301,7 +313,7 @@ mod tests {
     #[test]
     fn bytes_come_back_as_they_were() {
         for bytes in [&b""[..], b"text", b"\xff\x00\xfe", "中文".as_bytes()] {
-            assert_eq!(bytes_of(&string(bytes)).as_deref(), Some(bytes));
+            assert_eq!(bytes_of(&string(bytes, STRING_MAX_BYTES)).as_deref(), Some(bytes));
         }
         assert_eq!(bytes_of(&json!(12)), Some(b"12".to_vec()));
         for bad in [json!({"hex": "f"}), json!({"hex": "xy"}), json!({"other": 1}), json!(["a"]), Value::Null] {

@@ -3,7 +3,8 @@
 //! A session has a connection to the engine that is signed in as its user, and on which nothing is asked. It is the
 //! anchor: each call is made over a connection of its own that the engine gives the rights of the anchor, so nobody has
 //! to keep the password. When the engine closes the anchor, the session is over: the user was deleted, or an operator
-//! killed the client. A session also ends when it was not used for [`SESSION_IDLE_MAX`], and after [`SESSION_MAX`].
+//! killed the client. It also ends when the user may no longer sign in by that password, of which only the hash is kept
+//! that the engine has as well, when it was not used for [`SESSION_IDLE_MAX`], and after [`SESSION_MAX`].
 //!
 //! The browser has the name of the session, 256 random bits, in a cookie. Here is only a hash of it, so no comparison
 //! of bytes tells how much of a guess is right. The token is another hash of that name.
@@ -16,50 +17,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, interval_at};
 
-use super::super::limits::{CALLS_AT_A_TIME, SESSION_IDLE_MAX, SESSION_KEEP_EVERY, SESSION_MAX, SESSIONS_MAX};
+use super::super::limits::{
+    CALL_PATIENCE, SESSION_IDLE_MAX, SESSION_KEEP_EVERY, SESSION_MAX, SESSIONS_MAX, SESSIONS_OF_USER_MAX,
+};
 use super::guard::{Refused, TOKEN};
-use super::line::Line;
+use super::line::{Line, Lines};
+use super::session::Session;
+use crate::net::inside::Like;
 
 /// A hash of a session's name.
 type Hash = [u8; 32];
 
-/// One who is signed in.
-pub(super) struct Session {
-    /// The user's name, as it was given.
+/// One who has signed in.
+pub(super) struct Newcomer {
     pub(super) user: String,
-    /// The id of the anchor.
-    pub(super) client: u64,
-    /// The address of the browser that signed in, which the session's connections have.
+    pub(super) anchor: Like,
     pub(super) address: SocketAddr,
-    /// Requests that may wait for the engine at a time.
-    pub(super) calls: Semaphore,
-    used: Mutex<Instant>,
-    over: watch::Sender<bool>,
-}
-
-impl Session {
-    /// Notes that the session is used.
-    pub(super) fn is_used(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-
-    fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the session.
-    pub(super) fn end(&self) {
-        self.over.send_replace(true);
-    }
-
-    /// Waits until the session is over.
-    pub(super) async fn is_over(&self) {
-        // The value is here as long as the session.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
-    }
+    /// Whether the browser has come by HTTPS, which a proxy speaks for us.
+    pub(super) is_secure: bool,
 }
 
 /// What the browser is given at a sign-in.
@@ -72,44 +49,33 @@ pub(super) struct Given {
 pub(super) struct Sessions {
     /// The name of the cookie. Browsers don't keep the cookies of two ports apart.
     cookie: String,
+    lines: Arc<Lines>,
     all: Mutex<HashMap<Hash, Arc<Session>>>,
 }
 
 impl Sessions {
-    pub(super) fn new(port: u16) -> Arc<Sessions> {
-        Arc::new(Sessions { cookie: format!("tidegate-{port}"), all: Mutex::default() })
+    pub(super) fn new(port: u16, lines: Arc<Lines>) -> Arc<Sessions> {
+        Arc::new(Sessions { cookie: format!("tidegate-{port}"), lines, all: Mutex::default() })
     }
 
-    /// Begins a session of a user whose anchor, the client of this id, is `line`.
-    pub(super) fn begin(
-        self: &Arc<Sessions>,
-        user: String,
-        client: u64,
-        address: SocketAddr,
-        line: Line,
-    ) -> io::Result<Given> {
+    /// Begins a session, whose anchor is `line`.
+    pub(super) fn begin(self: &Arc<Sessions>, newcomer: Newcomer, line: Line) -> io::Result<Given> {
         let name = random_name()?;
-        let session = Arc::new(Session {
-            user,
-            client,
-            address,
-            calls: Semaphore::new(CALLS_AT_A_TIME),
-            used: Mutex::new(Instant::now()),
-            over: watch::Sender::new(false),
-        });
-        let mut all = self.all();
-        if all.len() >= SESSIONS_MAX
-            && let Some(idle) = all.values().min_by_key(|session| session.used())
-        {
-            idle.end();
-        }
+        let Newcomer { user, anchor, address, is_secure } = newcomer;
+        let session = Arc::new(Session::new(user, anchor, address));
         let hash = hash_of(&name);
-        all.insert(hash, Arc::clone(&session));
+        {
+            let mut all = self.all();
+            let own = all.values().filter(|other| other.user == session.user).count();
+            if own >= SESSIONS_OF_USER_MAX {
+                end_idlest(&mut all, |other| other.user == session.user);
+            } else if all.len() >= SESSIONS_MAX {
+                end_idlest(&mut all, |_| true);
+            }
+            all.insert(hash, Arc::clone(&session));
+        }
         tokio::spawn(Arc::clone(self).keep(hash, session, line));
-        Ok(Given {
-            cookie: format!("{}={name}; HttpOnly; SameSite=Strict; Path=/", self.cookie),
-            token: token_of(&name),
-        })
+        Ok(Given { cookie: self.cookie_of(&name, is_secure), token: token_of(&name) })
     }
 
     /// Returns the session of a request and its token.
@@ -131,9 +97,14 @@ impl Sessions {
         Ok(session)
     }
 
+    fn cookie_of(&self, name: &str, is_secure: bool) -> String {
+        let secure = if is_secure { "; Secure" } else { "" };
+        format!("{}={name}; HttpOnly; SameSite=Strict; Path=/{secure}", self.cookie)
+    }
+
     /// A cookie that makes the browser forget the session.
-    pub(super) fn forgetful_cookie(&self) -> String {
-        format!("{}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0", self.cookie)
+    pub(super) fn forgetful_cookie(&self, is_secure: bool) -> String {
+        self.cookie_of("", is_secure) + "; Max-Age=0"
     }
 
     fn name_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
@@ -160,6 +131,11 @@ impl Sessions {
                 mentioned = session.used();
                 // The one call that every user may make, in any state of the server.
                 line.mention(&vec![b"HELLO".to_vec()]);
+                // The user may have been switched off, or have got another password. Then this ends the session.
+                tokio::select! {
+                    () = session.is_over() => break,
+                    _ = session.connect(&self.lines, 0, Instant::now() + CALL_PATIENCE) => {}
+                }
             }
         }
         self.all().remove(&hash);
@@ -168,6 +144,15 @@ impl Sessions {
 
     fn all(&self) -> MutexGuard<'_, HashMap<Hash, Arc<Session>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the session that was idle for longest of those that are meant.
+fn end_idlest(all: &mut HashMap<Hash, Arc<Session>>, is_meant: impl Fn(&Session) -> bool) {
+    let meant = all.iter().filter(|(_, session)| is_meant(session));
+    let idlest = meant.min_by_key(|(_, session)| session.used()).map(|(hash, _)| *hash);
+    if let Some(session) = idlest.and_then(|hash| all.remove(&hash)) {
+        session.end();
     }
 }
 

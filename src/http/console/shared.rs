@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::super::limits::{SIGN_INS_AT_A_TIME, VIEWERS_MAX};
+use super::super::limits::SIGN_INS_AT_A_TIME;
 use super::brakes::Brakes;
 use super::guard::Guard;
+use super::line::Lines;
 use super::sessions::Sessions;
+use super::viewers::Viewers;
 use super::watch::Watches;
 use crate::config::Config;
 use crate::net::inside::Inside;
@@ -16,7 +18,7 @@ use crate::session::registry::Registry;
 /// See the file's header.
 pub(super) struct Console {
     /// The way to the engine.
-    pub(super) inside: Arc<Inside>,
+    pub(super) lines: Arc<Lines>,
     /// What the engine has noted for other threads.
     pub(super) registry: Arc<Registry>,
     pub(super) guard: Guard,
@@ -25,21 +27,21 @@ pub(super) struct Console {
     pub(super) watches: Arc<Watches>,
     /// Sign-ins at a time.
     pub(super) signing_in: Semaphore,
-    /// Pages that are shown the state.
-    pub(super) viewers: Arc<Semaphore>,
+    pub(super) viewers: Arc<Viewers>,
 }
 
 impl Console {
     pub(super) fn new(inside: Arc<Inside>, registry: Arc<Registry>, config: &Config) -> Console {
+        let lines = Arc::new(Lines::new(inside));
         Console {
-            watches: Watches::new(Arc::clone(&inside)),
-            inside,
+            watches: Watches::new(Arc::clone(&lines)),
             registry,
             guard: Guard::new(&config.console_hosts),
-            sessions: Sessions::new(config.console_port),
+            sessions: Sessions::new(config.console_port, Arc::clone(&lines)),
+            lines,
             brakes: Brakes::default(),
             signing_in: Semaphore::new(SIGN_INS_AT_A_TIME),
-            viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
+            viewers: Arc::default(),
         }
     }
 }

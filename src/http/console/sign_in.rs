@@ -4,78 +4,102 @@
 //! anchor of the [session](super::sessions). So the users, their passwords, the line of the audit for a refusal and ACL
 //! LOG are those of the server.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Instant as Clock;
 
 use axum::Extension;
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, timeout_at};
 
-use super::super::limits::CALL_PATIENCE;
-use super::super::serve::PeerAddress;
+use super::super::limits::{CALL_PATIENCE, SMALL_BODY_MAX_BYTES};
+use super::super::serve::Caller;
 use super::answer::{answer, not_now};
-use super::guard::{Refused, refusal};
-use super::line::{Line, LineError};
+use super::body::json_of;
+use super::brakes::Pair;
+use super::guard::{Refused, is_secure, refusal};
+use super::line::LineError;
 use super::reply::{error_of, field};
+use super::sessions::Newcomer;
 use super::shared::Console;
 use crate::base::excerpt;
 use crate::base::os::logging::AUDIT;
+use crate::net::inside::Like;
 
 /// The user of those who give only a password, or none.
-const DEFAULT_USER: &str = "default";
+pub(super) const DEFAULT_USER: &str = "default";
 
 /// `POST /api/sign-in` with `{"user": ..., "password": ...}`. Both may be missing: a new server asks for neither.
 pub(super) async fn sign_in(
     State(console): State<Arc<Console>>,
-    Extension(PeerAddress(address)): Extension<PeerAddress>,
-    body: Bytes,
+    Extension(Caller { address, .. }): Extension<Caller>,
+    request: Request,
 ) -> Response {
-    let Ok(Value::Object(fields)) = serde_json::from_slice(&body) else { return refusal(Refused::Body) };
+    let is_secure = is_secure(request.headers());
+    let fields = match json_of(request, SMALL_BODY_MAX_BYTES).await {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return refusal(Refused::Body),
+        Err(why) => return refusal(why),
+    };
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let (user, password) = (Some(text("user")).filter(|user| !user.is_empty()), text("password"));
-    let Ok(_signing_in) = console.signing_in.acquire().await else { return refusal(Refused::Crowded) };
-    if let Err(wait) = console.brakes.begin(address.ip(), Instant::now()) {
-        tracing::info!(target: AUDIT, %address, "sign-in to the console delayed, since too many have failed");
-        return refusal(Refused::Slow(wait.as_secs() + 1));
-    }
     let auth = (user.is_some() || !password.is_empty())
         .then(|| (user.unwrap_or(DEFAULT_USER).as_bytes(), password.as_bytes()));
+    let deadline = Instant::now() + CALL_PATIENCE;
+    let Ok(Ok(_signing_in)) = timeout_at(deadline, console.signing_in.acquire()).await else {
+        return refusal(Refused::Crowded);
+    };
+    let user = user.unwrap_or(DEFAULT_USER);
+    let pair = Pair::of(address.ip(), user.as_bytes());
+    if let Err(why) = guess(&console, pair, address) {
+        return refusal(why);
+    }
     let said = async {
-        let mut line = Line::open(&console.inside, address, None)?;
-        let reply = line.hello(auth, CALL_PATIENCE).await?;
+        let mut line = console.lines.open(address, None)?;
+        let reply = line.hello(auth, deadline).await?;
         Ok::<_, LineError>((line, reply))
     };
     let (line, reply) = match said.await {
         Ok(said) => said,
         Err(error) => {
-            console.brakes.undecided(address.ip());
+            console.brakes.undecided(pair);
             return not_now(&error.to_string());
         }
     };
     match error_of(&reply) {
         // Asked without a password, a server that wants one says so. That was no guess.
         Some(text) if auth.is_none() && text.starts_with("NOAUTH") => {
-            console.brakes.undecided(address.ip());
+            console.brakes.undecided(pair);
             return refusal(Refused::Password);
         }
         Some(text) if text.starts_with("WRONGPASS") => return refusal(Refused::Password),
         Some(text) => {
-            console.brakes.undecided(address.ip());
+            console.brakes.undecided(pair);
             return not_now(text);
         }
-        None => console.brakes.succeeded(address.ip()),
+        None => console.brakes.succeeded(pair),
     }
     let Some(client) = field(&reply, "id").and_then(Value::as_u64) else { return not_now("the server is not known") };
-    let user = user.unwrap_or(DEFAULT_USER).to_owned();
-    tracing::info!(target: AUDIT, client, %address, user = excerpt::of_text(&user), "signed in to the console");
-    match console.sessions.begin(user.clone(), client, address, line) {
+    tracing::info!(target: AUDIT, client, %address, user = excerpt::of_text(user), "signed in to the console");
+    let anchor = Like { client, password: Sha256::digest(password).into() };
+    let newcomer = Newcomer { user: user.to_owned(), anchor, address, is_secure };
+    match console.sessions.begin(newcomer, line) {
         Ok(given) => with_cookie(given.cookie, &json!({ "user": user, "token": given.token })),
         Err(error) => not_now(&error.to_string()),
     }
+}
+
+/// Begins to try a password, unless too many have failed.
+pub(super) fn guess(console: &Console, pair: Pair, address: SocketAddr) -> Result<(), Refused> {
+    console.brakes.begin(pair, Clock::now()).map_err(|wait| {
+        tracing::info!(target: AUDIT, %address, "sign-in to the console delayed, since too many have failed");
+        Refused::Slow(wait.as_secs() + 1)
+    })
 }
 
 /// `GET /api/session`: who is signed in, and the token.
@@ -91,7 +115,7 @@ pub(super) async fn sign_out(State(console): State<Arc<Console>>, headers: Heade
     match console.sessions.of_change(&headers) {
         Ok(session) => {
             session.end();
-            with_cookie(console.sessions.forgetful_cookie(), &json!({}))
+            with_cookie(console.sessions.forgetful_cookie(is_secure(&headers)), &json!({}))
         }
         Err(why) => refusal(why),
     }

@@ -17,15 +17,16 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Frame;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::super::limits::{WATCH_BEHIND_MAX, WATCH_EVERY, WATCHED_BYTES_MAX, WATCHED_KEYS_MAX, WATCHED_TOPICS_MAX};
 use super::guard::{Refused, refusal};
 use super::reply::bytes_of;
-use super::sessions::Session;
+use super::session::Session;
 use super::shared::Console;
 use super::topic::{Keys, Topic};
+use super::viewers::Viewer;
 use super::watch::now_ms;
 use crate::session::registry::Readiness;
 
@@ -40,7 +41,7 @@ pub(super) async fn stream(
         Err(why) => return refusal(why),
     };
     let Some(topics) = topics(query.as_deref().unwrap_or_default()) else { return refusal(Refused::Body) };
-    let Ok(place) = Arc::clone(&console.viewers).try_acquire_owned() else { return refusal(Refused::Crowded) };
+    let Some(viewer) = console.viewers.enter(&session.user) else { return refusal(Refused::Crowded) };
     let (sender, receiver) = mpsc::channel(WATCH_BEHIND_MAX);
     for topic in topics {
         let (console, session, sender) = (Arc::clone(&console), Arc::clone(&session), sender.clone());
@@ -52,7 +53,7 @@ pub(super) async fn stream(
             }
         });
     }
-    tokio::spawn(tick(console, session, sender, place));
+    tokio::spawn(tick(console, session, sender, viewer));
     let head = [(CONTENT_TYPE, "text/event-stream")];
     (head, Body::new(Events(receiver))).into_response()
 }
@@ -123,7 +124,7 @@ async fn forward(console: &Console, session: &Arc<Session>, topic: &Topic, sende
 }
 
 /// Says once a second how the engine is, until the page leaves or its session is over.
-async fn tick(console: Arc<Console>, session: Arc<Session>, sender: mpsc::Sender<Bytes>, place: OwnedSemaphorePermit) {
+async fn tick(console: Arc<Console>, session: Arc<Session>, sender: mpsc::Sender<Bytes>, viewer: Viewer) {
     let mut seconds = interval(WATCH_EVERY);
     loop {
         tokio::select! {
@@ -149,7 +150,7 @@ async fn tick(console: Arc<Console>, session: Arc<Session>, sender: mpsc::Sender
             break;
         }
     }
-    drop(place);
+    drop(viewer);
 }
 
 fn event(name: &str, text: &str) -> Bytes {

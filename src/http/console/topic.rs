@@ -37,11 +37,16 @@ pub(super) struct Keys {
 /// What is remembered of a topic from one question to the next.
 #[derive(Default)]
 pub(super) struct Memory {
+    /// Questions of all topics that were asked so far.
+    pub(super) asked: u64,
     /// Where EVENTS goes on.
     cursor: u64,
-    /// Calls by the microseconds that they took at most, since the start.
-    latencies: Vec<(u64, u64)>,
+    /// Calls by the microseconds that they took at most, since the start; `None` before the first reply.
+    latencies: Option<Vec<(u64, u64)>>,
 }
+
+/// The field that says why the others are old.
+pub(super) const NO_REPLY: &str = "no-reply";
 
 /// Holders, waiters, events and holds of one key that are asked for.
 const ROWS: &str = "20";
@@ -200,15 +205,14 @@ fn overview(memory: &mut Memory, replies: Vec<Value>) -> Fields {
         Some(Value::Object(histograms)) if histograms.contains_key("map") => {
             let now = latencies(&as_objects(Value::Object(histograms)));
             for (name, share) in [("p50-us", 0.5), ("p99-us", 0.99)] {
-                fields.insert(
-                    name.to_owned(),
-                    percentile(&memory.latencies, &now, share).map_or(Value::Null, Value::from),
-                );
+                let known = memory.latencies.as_ref().and_then(|before| percentile(before, &now, share));
+                fields.insert(name.to_owned(), known.map_or(Value::Null, Value::from));
             }
-            memory.latencies = now;
+            memory.latencies = Some(now);
         }
         reply => refuse(&mut fields, "latency", reply),
     }
+    fields.insert("console-calls".to_owned(), json!(memory.asked));
     fields
 }
 
@@ -218,10 +222,16 @@ fn refuse(fields: &mut Fields, what: &str, reply: Option<Value>) {
     fields.insert(format!("refused-{what}"), json!(text));
 }
 
+/// Commands by which the overview is asked for, which are slow beside those of programs and would be all that an idle
+/// server shows.
+const OWN_COMMANDS: &[&str] = &["info", "latency|histogram"];
+
 /// How many calls took at most how many microseconds, over all commands.
 fn latencies(histograms: &Value) -> Vec<(u64, u64)> {
     let mut counts = std::collections::BTreeMap::<u64, u64>::new();
-    for histogram in histograms.as_object().into_iter().flat_map(Map::values) {
+    let of_others =
+        histograms.as_object().into_iter().flatten().filter(|(name, _)| !OWN_COMMANDS.contains(&name.as_str()));
+    for (_, histogram) in of_others {
         let buckets = histogram.get("histogram_usec").and_then(Value::as_object);
         let mut before = 0;
         let mut buckets: Vec<(u64, u64)> = buckets
@@ -262,6 +272,7 @@ fn events(memory: &mut Memory, before: &Fields, replies: Vec<Value>) -> Fields {
     memory.cursor = said.get("next").and_then(Value::as_u64).unwrap_or(memory.cursor);
     let mut events = before.clone();
     events.remove("refused");
+    events.remove(NO_REPLY);
     if let Some(Value::Array(new)) = said.get_mut("events").map(Value::take) {
         for event in new {
             // In one width, so that their order is that of their texts.
@@ -298,7 +309,12 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_calls_in_between() {
-        let histograms = |count: u64| json!({"get": {"calls": count, "histogram_usec": {"1": 90, "2": 90 + count}}});
+        let histograms = |count: u64| {
+            json!({
+                "get": {"calls": count, "histogram_usec": {"1": 90, "2": 90 + count}},
+                "info": {"calls": 7, "histogram_usec": {"512": 7}},
+            })
+        };
         let (before, now) = (latencies(&histograms(0)), latencies(&histograms(10)));
         assert_eq!(before, [(1, 90), (2, 0)]);
         assert_eq!(percentile(&[], &before, 0.99), Some(1));

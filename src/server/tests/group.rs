@@ -196,7 +196,9 @@ fn what_the_leader_acknowledges_is_on_all_nodes() {
     group.until("all say that they have it", |group| {
         let info = group.line(leader, "INFO replication").expect("a reply");
         let last = format!("offset={}", group.at(leader).engine.server.persistence.last_lsn());
-        info.contains("connected_slaves:2") && info.matches(&last).count() == 2
+        info.contains("connected_slaves:2\\r\\n")
+            && info.contains("group_voters_missing:0\\r\\n")
+            && info.matches(&last).count() == 2
     });
     let role = group.line(leader, "ROLE").expect("a reply");
     assert!(role.contains("master") && role.matches("$4\\r\\n6379").count() == 2, "{role}");
