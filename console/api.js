@@ -51,9 +51,10 @@ export function asText(value) {
     c === "\n" ? "\\n" : c === "\r" ? "\\r" : c === "\t" ? "\\t" : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
-// A key as a part of an address, and back.
+// A key as a part of an address, and back. A key that was cut has none: it can be shown, and not asked for.
 export function keyId(key) {
-  return typeof key === "object" ? "x:" + key.hex : "t:" + key;
+  if (typeof key !== "object") return "t:" + key;
+  return "hex" in key ? "x:" + key.hex : "";
 }
 
 export function keyOf(id) {
@@ -69,6 +70,18 @@ export class Refused extends Error {
   }
 }
 
+// The session is over. The page begins anew, so nothing of what it knew stays for the next reader.
+let isLeaving = false;
+
+function over() {
+  if (!session.peek()) {
+    session.value = null;
+  } else if (!isLeaving) {
+    isLeaving = true;
+    location.reload();
+  }
+}
+
 async function request(path, body) {
   const headers = { "content-type": "application/json" };
   if (session.value) headers["x-tidegate-token"] = session.value.token;
@@ -81,14 +94,19 @@ async function request(path, body) {
   }
   const said = await response.json().catch(() => ({}));
   if (response.ok) return said;
-  if (response.status === 401 && said.refused === "signed-out") session.value = null;
+  // The token is another one after a sign-in in another window.
+  if (["signed-out", "token"].includes(said.refused)) over();
   throw new Refused(said.refused || "failed", said.text || response.statusText, response.status);
 }
 
-// Runs calls, each an array of words, and returns their replies.
+// Runs calls, each an array of words, and returns their replies as they are sent.
+export async function runAsIs(calls, db = 0) {
+  return (await request("api/command", { db, calls })).replies;
+}
+
+// Runs calls, and returns their replies as programs expect them.
 export async function run(calls, db = 0) {
-  const { replies } = await request("api/command", { db, calls });
-  return replies.map(plain);
+  return (await runAsIs(calls, db)).map(plain);
 }
 
 // Runs one call. An error of the command is thrown.
@@ -98,9 +116,16 @@ export async function call(words, db = 0) {
   return reply;
 }
 
+// Finds clients of the server by a text: so many from a number on.
+export function findClients(find, from, count) {
+  return request("api/clients", { find, from, count });
+}
+
 export async function askSession() {
   try {
-    session.value = await request("api/session");
+    const said = await request("api/session");
+    if (session.peek() && session.peek().user !== said.user) over();
+    else session.value = said;
   } catch (error) {
     if (error.status !== 401) throw error;
   }
@@ -111,9 +136,6 @@ export async function signIn(user, password) {
 }
 
 export async function signOut() {
-  try {
-    await request("api/sign-out", {});
-  } finally {
-    session.value = null;
-  }
+  await request("api/sign-out", {});
+  over();
 }

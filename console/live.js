@@ -1,7 +1,7 @@
 // The stream of state. A page has one, for what its screen shows, and none while nobody sees the page.
 
 import { batch, effect, signal } from "./vendor/signals-core.module.js";
-import { askSession, session } from "./api.js";
+import { askSession, keyId, session } from "./api.js";
 
 // The state of each topic: an object of fields. A topic of which nothing is known is missing.
 export const topics = signal({});
@@ -21,6 +21,48 @@ export const wanted = signal(null);
 const visible = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => (visible.value = !document.hidden));
 
+// Waits until somebody can see the page.
+export async function whileHidden() {
+  while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+}
+
+// Keys of one topic, and characters of the query, that the server takes.
+const KEYS_MAX = 100;
+const QUERY_MAX = 24000;
+
+// The ids of the rows that are in view, of tables that have ids.
+const inView = signal(new Set());
+const observer = new IntersectionObserver((entries) => {
+  const next = new Set(inView.peek());
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) next.add(target.dataset.id);
+    else next.delete(target.dataset.id);
+  }
+  inView.value = next;
+});
+
+// Notices whether a row is in view.
+export function observe(row) {
+  if (row) observer.observe(row);
+}
+
+// The query for a topic about keys: the chosen one first, then those found, as many as there is room for. Of very many
+// it has those in view. A key that was cut, or is too long, is left out.
+export function queryOf(name, db, chosen, found) {
+  let ids = found.map(({ key }) => keyId(key));
+  if (ids.length > KEYS_MAX) ids = ids.filter((id) => inView.value.has(id));
+  ids = [...new Set([chosen, ...ids])].filter(Boolean);
+  let query = "db=" + db;
+  let count = 0;
+  for (const id of ids) {
+    const part = `&${name}=` + encodeURIComponent(id);
+    if (count === KEYS_MAX || query.length + part.length > QUERY_MAX) continue;
+    query += part;
+    count += 1;
+  }
+  return count ? query : "";
+}
+
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 const attempt = signal(0);
 let failures = 0;
@@ -39,14 +81,15 @@ function take(name, data, query) {
   const said = JSON.parse(data);
   const before = topics.peek();
   const keys = KEYED.includes(name) ? new URLSearchParams(query).getAll(name) : null;
-  const byKey = (fields) =>
-    keys ? Object.fromEntries(Object.entries(fields).map(([at, field]) => [keys[at] ?? at, field])) : fields;
+  // A field that is no number says something of the whole topic.
+  const named = (at) => (keys ? keys[at] ?? at : at);
+  const byKey = (fields) => Object.fromEntries(Object.entries(fields).map(([at, field]) => [named(at), field]));
   if (said.whole) {
     topics.value = { ...before, [name]: byKey(said.whole) };
     return;
   }
   const fields = { ...before[name], ...byKey(said.set) };
-  for (const gone of said.gone) delete fields[gone];
+  for (const gone of said.gone) delete fields[named(gone)];
   topics.value = { ...before, [name]: fields };
 }
 
@@ -66,8 +109,7 @@ function open(query) {
       link.value = "open";
     });
   });
-  source.addEventListener("over", () => (session.value = null));
-  source.onerror = () => {
+  const lost = () => {
     link.value = "lost";
     // A browser gives up for good if the server answers with an error, so this page tries again by itself.
     source.close();
@@ -78,6 +120,9 @@ function open(query) {
       attempt.value = attempt.peek() + 1;
     }, wait);
   };
+  source.onerror = lost;
+  // The session is over, unless the server ends: then there is nothing to load the page from.
+  source.addEventListener("over", lost);
   source.onopen = () => (failures = 0);
   return () => {
     clearTimeout(retry);

@@ -116,6 +116,11 @@ function Banner() {
   if (tick.value && tick.value.state === "busy" && route.value.screen !== "overview") {
     return html`<div class="banner is-bad" role="alert">${t("banner.busy")} <a href=${href("overview")}>${t("show")}</a></div>`;
   }
+  const isShown = (name) => new RegExp(`(^|&)${name}(=|&|$)`).test(wanted.value || "");
+  const stale = Object.entries(topics.value).find(([name, topic]) => topic["no-reply"] && isShown(name));
+  if (stale && route.value.screen !== "overview") {
+    return html`<div class="banner is-bad" role="alert">${t("banner.stale", { text: stale[1]["no-reply"] })}</div>`;
+  }
   return null;
 }
 

@@ -6,7 +6,7 @@ import { asText, Failure, Refused } from "./api.js";
 import { countdown, number, short } from "./format.js";
 import { html } from "./html.js";
 import { knows, t } from "./lang.js";
-import { now } from "./live.js";
+import { now, observe } from "./live.js";
 
 // A key or another name that a client chose.
 export function Key({ of }) {
@@ -31,12 +31,19 @@ export function Table({ columns, rows, empty, address, id, selected, label }) {
       <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.num ? "num" : ""}>${column.name}</th>`)}</tr></thead>
       <tbody>${rows.map((row, at) => html`<tr
         key=${id ? id(row) : at}
+        data-id=${address && id ? id(row) : undefined}
+        ref=${address ? observe : undefined}
         class=${address ? "is-link" : ""}
         aria-selected=${selected === undefined ? undefined : String(id(row) === selected)}
         onClick=${address && open(row)}
       >${columns.map((column) => html`<td class=${column.num ? "num" : ""}>${column.cell(row, at)}</td>`)}</tr>`)}</tbody>
     </table>
   </div>`;
+}
+
+// Why a row of a list shows nothing.
+export function Fault({ of }) {
+  return of && of.error ? html` <span class="bad">${reason(new Failure(of.error))}</span>` : null;
 }
 
 // What is left of a lease, as a bar that becomes shorter. Its whole length is the longest time that was left.
@@ -138,12 +145,16 @@ export class Dialog extends Component {
     const submit = async (event) => {
       event.preventDefault();
       const fields = Object.fromEntries(new FormData(event.target));
-      question.value = { ...asked, busy: true, error: "" };
+      const own = { ...asked, busy: true, error: "" };
+      question.value = own;
+      // The reader may have closed the dialog in the meantime, and have another one.
+      const isOpen = () => question.peek() === own;
       try {
         await asked.act(fields);
-        question.value = null;
+        if (isOpen()) question.value = null;
       } catch (error) {
-        question.value = { ...asked, busy: false, error: reason(error) };
+        if (isOpen()) question.value = { ...asked, busy: false, error: reason(error) };
+        else notify(reason(error), true);
       }
     };
     return html`<dialog ref=${(dialog) => (this.dialog = dialog)} onClose=${close} aria-labelledby="dialog-title">

@@ -1,10 +1,19 @@
 // Looks for keys on the server, page by page: the server matches, and each request looks at a bounded number of keys.
 
 import { signal } from "./vendor/signals-core.module.js";
-import { Failure, keyId, run } from "./api.js";
+import { asText, Failure, keyId, run } from "./api.js";
+import { whileHidden } from "./live.js";
 
 // Keys that one request looks at. It may find as many, which are shown a page at a time.
 const LOOKED_AT = 5000;
+
+// Keys that are looked at before the reader is asked whether to go on.
+const LOOKED_MAX = 3000000;
+
+// The shortest time between two requests, so that others are served in between.
+const PAUSE_MS = 10;
+
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 // The glob that a text stands for: a pattern as it is, else all keys that begin with it.
 export function globOf(text) {
@@ -36,12 +45,18 @@ export class Scan {
   // Shows `most` keys more, and looks on until there are as many.
   async more(most) {
     const turn = this.turn;
+    const limit = this.state.peek().looked + LOOKED_MAX;
     this.shown += most;
     this.show({ busy: true });
     try {
       if (this.text && !this.seen.size && !/[*?[]/.test(this.text)) await this.exact(turn);
-      while (turn === this.turn && this.open.includes(true) && this.all.length < this.shown) {
+      while (turn === this.turn && this.open.includes(true) && this.all.length < this.shown && this.state.peek().looked < limit) {
+        await whileHidden();
+        if (turn !== this.turn) break;
+        const began = Date.now();
         await this.step(turn);
+        // The server has as much time for others as this took.
+        await wait(Math.max(PAUSE_MS, Date.now() - began));
       }
     } catch (error) {
       if (turn === this.turn) this.state.value = { ...this.state.peek(), error };
@@ -86,8 +101,9 @@ export class Scan {
   }
 
   add(keys, type) {
-    const fresh = keys.filter((key) => !this.seen.has(keyId(key)));
-    fresh.forEach((key) => this.seen.add(keyId(key)));
+    const name = (key) => keyId(key) || asText(key);
+    const fresh = keys.filter((key) => !this.seen.has(name(key)));
+    fresh.forEach((key) => this.seen.add(name(key)));
     this.all.push(...fresh.map((key) => ({ key, type })));
     this.show({});
   }

@@ -1,7 +1,7 @@
-// Clients, slow commands, hot keys, and what takes the memory.
+// Clients, slow commands and long replies.
 
 import { effect, signal } from "../vendor/signals-core.module.js";
-import { asText, call, Failure, run } from "../api.js";
+import { asText, call, Failure, findClients, run } from "../api.js";
 import { bytes, clock, duration, micros, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
@@ -11,39 +11,58 @@ import { adjust, route } from "../route.js";
 // Rows of a list.
 const SHOWN = 200;
 
-const state = signal({ clients: null, slow: null, large: null });
+const logs = signal({ slow: null, large: null });
+// The clients that were found: `list` of them from number `from` on.
+const clients = signal({ list: null, found: 0, from: 0 });
 let entered = false;
+let searched = null;
 
 effect(() => {
-  if (route.value.screen !== "clients") {
+  const { screen, params } = route.value;
+  const text = params.get("q") || "";
+  if (screen !== "clients") {
     entered = false;
-  } else if (!entered) {
-    entered = true;
-    read();
+    searched = null;
+    return;
   }
+  if (!entered) readLogs();
+  entered = true;
+  if (text !== searched) find(text, 0);
+  searched = text;
 });
 
 // CLIENT LIST has a line for each client, of words such as `id=7`.
-function clientsOf(text) {
-  return text.split("\n").filter(Boolean).map((line) => Object.fromEntries(line.split(" ").map((word) => {
+function clientsOf(lines) {
+  return lines.map((line) => Object.fromEntries(line.split(" ").map((word) => {
     const at = word.indexOf("=");
     return [word.slice(0, at), word.slice(at + 1)];
   })));
 }
 
-async function read() {
+async function readLogs() {
   try {
-    const [clients, slow, large] = await run([["CLIENT", "LIST"], ["SLOWLOG", "GET", "50"], ["COMMANDLOG", "GET", "20", "LARGE-REPLY"]]);
-    const text = typeof clients === "object" && clients !== null && "cut" in clients ? clients.cut.slice(0, clients.cut.lastIndexOf("\n")) : clients;
-    state.value = {
-      clients: typeof text === "string" ? clientsOf(text) : text,
-      isCut: text !== clients,
-      slow,
-      large,
-    };
+    const [slow, large] = await run([["SLOWLOG", "GET", "50"], ["COMMANDLOG", "GET", "20", "LARGE-REPLY"]]);
+    logs.value = { slow, large };
   } catch (error) {
-    state.value = { clients: new Failure(reason(error)), slow: [], large: [] };
+    const failure = new Failure(reason(error));
+    logs.value = { slow: failure, large: failure };
   }
+}
+
+// The server looks through its clients: there may be more than a page should have.
+async function find(text, from) {
+  try {
+    const { lines, found, error } = await findClients(text, from, SHOWN);
+    if (searched !== text) return;
+    clients.value = error ? { list: new Failure(error), found: 0, from: 0 } : { list: clientsOf(lines), found, from };
+  } catch (error) {
+    clients.value = { list: new Failure(reason(error)), found: 0, from: 0 };
+  }
+}
+
+function again() {
+  readLogs();
+  find(searched, clients.value.from);
 }
 
 function kill(client) {
@@ -55,17 +74,15 @@ function kill(client) {
     act: async () => {
       await call(["CLIENT", "KILL", "ID", client.id]);
       notify(t("clients.kill.done"));
-      read();
+      again();
     },
   });
 }
 
 function Clients() {
-  const text = route.value.params.get("q") || "";
-  const { clients, isCut } = state.value;
-  if (clients === null) return html`<p class="empty">${t("loading")}</p>`;
-  if (clients instanceof Failure) return html`<p class="empty bad">${reason(clients)}</p>`;
-  const rows = clients.filter((client) => !text || Object.entries(client).some(([name, value]) => ["addr", "name", "user", "cmd", "id", "lib-name"].includes(name) && value.includes(text)));
+  const { list, found, from } = clients.value;
+  if (list === null) return html`<p class="empty">${t("loading")}</p>`;
+  if (list instanceof Failure) return html`<p class="empty bad">${reason(list)}</p>`;
   const columns = [
     { name: t("col.id"), num: true, cell: (row) => row.id },
     { name: t("col.address"), cell: (row) => html`<span class="mono">${row.addr}</span>` },
@@ -78,8 +95,10 @@ function Clients() {
     { name: t("col.memory"), num: true, cell: (row) => bytes(row["tot-mem"]) },
     { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<button class="is-bad" onClick=${() => kill(row)}>${t("clients.kill.verb")}</button>` },
   ];
-  return html`<${Table} columns=${columns} rows=${rows.slice(0, SHOWN)} id=${(row) => row.id} empty=${t("clients.none")} label=${t("nav.clients")} />
-    ${(rows.length > SHOWN || isCut) && html`<p class="empty">${t("keys.cut", { n: number(Math.min(SHOWN, rows.length)), all: isCut ? number(rows.length) + "+" : number(rows.length) })}</p>`}`;
+  const step = (to) => html`<button onClick=${() => find(searched, to)}>${t(to < from ? "clients.before" : "clients.next")}</button>`;
+  return html`<${Table} columns=${columns} rows=${list} id=${(row) => row.id} empty=${t("clients.none")} label=${t("nav.clients")} />
+    ${found > SHOWN && html`<div class="body tools"><span class="muted">${t("clients.range", { from: number(from + 1), to: number(from + list.length), all: number(found) })}</span>
+      ${from > 0 && step(Math.max(0, from - SHOWN))}${from + list.length < found && step(from + SHOWN)}</div>`}`;
 }
 
 // A log of commands: number, time, figure, words, address, name.
@@ -100,12 +119,12 @@ export function Screen() {
     <header><h1>${t("nav.clients")}</h1><span class="muted">${t("clients.about")}</span></header>
     <div class="tools">
       <${Search} value=${params.get("q") || ""} placeholder=${t("clients.search")} onSearch=${(q) => adjust({ q })} />
-      <button onClick=${read}>${t("again")}</button>
+      <button onClick=${again}>${t("again")}</button>
     </div>
     <${Panel} title=${t("clients.connected")}><${Clients} /><//>
     <div class="columns">
-      <${Log} title=${t("clients.slow")} list=${state.value.slow} figure=${micros} name=${t("col.took")} empty=${t("clients.no-slow")} />
-      <${Log} title=${t("clients.large")} list=${state.value.large} figure=${bytes} name=${t("col.size")} empty=${t("clients.no-large")} />
+      <${Log} title=${t("clients.slow")} list=${logs.value.slow} figure=${micros} name=${t("col.took")} empty=${t("clients.no-slow")} />
+      <${Log} title=${t("clients.large")} list=${logs.value.large} figure=${bytes} name=${t("col.size")} empty=${t("clients.no-large")} />
     </div>
   `;
 }

@@ -1,7 +1,7 @@
 // A command line, with the hints of COMMAND DOCS. What was asked is kept while the page is open.
 
 import { signal } from "../vendor/signals-core.module.js";
-import { asText, Failure, run } from "../api.js";
+import { asText, Failure, run, runAsIs } from "../api.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
 import { Panel, reason } from "../parts.js";
@@ -52,9 +52,8 @@ export function wordsOf(text) {
   return words;
 }
 
-// A reply as redis-cli shows it.
+// A reply, as it was sent, in the form in which redis-cli shows it. Maps keep their order and their duplicates.
 export function show(value, indent = "") {
-  if (value instanceof Failure) return "(error) " + value.text;
   if (value === null) return "(nil)";
   if (typeof value === "number") return "(integer) " + value;
   if (typeof value === "string") return '"' + asText(value) + '"';
@@ -69,17 +68,27 @@ export function show(value, indent = "") {
       })
       .join("\n");
   }
+  if ("error" in value) return "(error) " + value.error;
+  if ("status" in value) return asText(value.status);
+  if ("number" in value) return "(integer) " + value.number;
   if ("hex" in value || "cut" in value) return '"' + asText(value) + '"' + ("bytes" in value ? ` (${value.bytes} bytes)` : "");
-  const entries = Object.entries(value);
+  const entries = pairs(value.map || value.push || []);
   if (!entries.length) return "(empty map)";
   const wide = String(entries.length).length;
   return entries
     .map(([name, item], index) => {
       const head = String(index + 1).padStart(wide) + "# ";
-      const label = head + '"' + name + '" => ';
+      const label = head + name + " => ";
       return (index ? indent : "") + label + show(item, indent + " ".repeat(head.length + 2));
     })
     .join("\n");
+}
+
+// The keys and values of a map. A key may be of any type, and is shown on one line.
+function pairs(items) {
+  const found = [];
+  for (let at = 0; at + 1 < items.length; at += 2) found.push([show(items[at]).replace(/\s+/g, " "), items[at + 1]]);
+  return found;
 }
 
 async function askDocs() {
@@ -143,8 +152,8 @@ async function submit(event) {
   line.value = "";
   if (!words) return done(t("command.quotes"), true);
   try {
-    const [reply] = await run([words], Number(route.value.params.get("db") || 0));
-    done(show(reply), reply instanceof Failure);
+    const [reply] = await runAsIs([words], Number(route.value.params.get("db") || 0));
+    done(show(reply), reply !== null && typeof reply === "object" && "error" in reply);
   } catch (error) {
     done(reason(error), true);
   }

@@ -26,8 +26,9 @@ export function Screen() {
   const { params } = route.value;
   const state = topics.value.events;
   const [kind, text] = [params.get("event") || "", params.get("q") || ""];
-  const failed = state && (state.refused || state["no-reply"]);
-  const all = state && !failed ? Object.keys(state).sort().reverse().map((id) => state[id]) : [];
+  const failed = state && state.refused;
+  // Beside the events there may be a text that says why they are old.
+  const all = state && !failed ? Object.keys(state).filter((id) => /^\d/.test(id)).sort().reverse().map((id) => state[id]) : [];
   const has = (row) => [row.key, row.holder, row["client-addr"], row["client-name"], row.note].some((part) => asText(part).includes(text));
   const rows = all.filter((row) => (!kind || row.event === kind) && (!text || has(row)));
   const columns = [

@@ -15,7 +15,7 @@ const PAGE = 100;
 // Elements of a value that are shown.
 const SHOWN = 200;
 
-// Bytes of a string that are shown.
+// Bytes of a string that are shown. One more is asked for: the server cuts it off, between two characters.
 const SHOWN_BYTES = 65536;
 
 const TYPES = ["string", "list", "hash", "set", "zset", "stream", "lock", "gate", "stock"];
@@ -28,6 +28,7 @@ effect(() => {
   const { screen, params } = route.value;
   if (screen !== "keys") {
     searched = null;
+    scan.stop();
     return;
   }
   const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0), params.get("type") || null]);
@@ -42,23 +43,23 @@ effect(() => {
 
 // Types and times to live of the keys that were found.
 async function lookUp(db) {
-  const fresh = scan.state.peek().found.map(({ key }) => key).filter((key) => !rows.peek()[keyId(key)]).slice(0, 200);
+  const fresh = scan.state.peek().found.map(({ key }) => key).filter((key) => keyId(key) && !rows.peek()[keyId(key)]).slice(0, 200);
   if (!fresh.length) return;
   try {
     const replies = await run(fresh.flatMap((key) => [["TYPE", key], ["PTTL", key]]), db);
     const found = {};
     fresh.forEach((key, at) => (found[keyId(key)] = { type: replies[2 * at], ttl: replies[2 * at + 1] }));
-    rows.value = { ...rows.peek(), ...found };
+    if (scan.db === db) rows.value = { ...rows.peek(), ...found };
   } catch (error) {
     notify(reason(error), true);
   }
 }
 
-const value = signal({ id: null });
+const value = signal({ place: null });
 
 // How each type is read: the calls, and what their replies mean.
 const READERS = {
-  string: (key) => [[["STRLEN", key], ["GETRANGE", key, "0", String(SHOWN_BYTES - 1)]], ([length, text]) => ({ length, text })],
+  string: (key) => [[["STRLEN", key], ["GETRANGE", key, "0", String(SHOWN_BYTES)]], ([length, text]) => ({ length, text })],
   list: (key) => [[["LLEN", key], ["LRANGE", key, "0", String(SHOWN - 1)]], ([length, items]) => ({ length, rows: items.map((item, at) => [at, item]) })],
   hash: (key) => [[["HLEN", key], ["HSCAN", key, "0", "COUNT", String(SHOWN)]], ([length, [, items]]) => ({ length, rows: pairs(items) })],
   set: (key) => [[["SCARD", key], ["SSCAN", key, "0", "COUNT", String(SHOWN)]], ([length, [, items]]) => ({ length, rows: items.map((item) => ["", item]) })],
@@ -74,7 +75,8 @@ function pairs(items) {
 
 async function read(id, db) {
   const key = keyOf(id);
-  value.value = { id };
+  const own = db + " " + id;
+  value.value = { place: own };
   try {
     const [type, ttl, memory] = await run([["TYPE", key], ["PTTL", key], ["MEMORY", "USAGE", key, "SAMPLES", "5"]], db);
     if (type instanceof Failure) throw type;
@@ -82,18 +84,22 @@ async function read(id, db) {
     const replies = reader ? await run(reader[0], db) : [];
     const failed = replies.find((reply) => reply instanceof Failure);
     if (failed) throw failed;
-    if (chosen() === id) value.value = { id, type, ttl, memory, ...(reader ? reader[1](replies) : {}) };
+    if (place() === own) value.value = { place: own, type, ttl, memory, ...(reader ? reader[1](replies) : {}) };
   } catch (error) {
-    if (chosen() === id) value.value = { id, error };
+    if (place() === own) value.value = { place: own, error };
   }
 }
 
 const chosen = () => route.value.params.get("key");
+const database = () => Number(route.value.params.get("db") || 0);
+
+// Names the chosen key among those of all databases; null when the screen is left.
+const place = () => (route.value.screen === "keys" && chosen() ? database() + " " + chosen() : null);
 
 effect(() => {
-  const { screen, params } = route.value;
-  const id = params.get("key");
-  if (screen === "keys" && id && value.peek().id !== id) read(id, Number(params.get("db") || 0));
+  const wanted = place();
+  if (!wanted) value.value = { place: null };
+  else if (value.peek().place !== wanted) read(chosen(), database());
 });
 
 function remove(id, db) {
@@ -117,7 +123,7 @@ function ttlText(ttl) {
 
 function Detail({ id }) {
   const db = Number(route.value.params.get("db") || 0);
-  const said = value.value.id === id ? value.value : {};
+  const said = value.value.place === place() ? value.value : {};
   const { type, ttl, memory, length, error } = said;
   const isGrant = ["lock", "gate"].includes(type);
   const columns = [
@@ -150,6 +156,7 @@ function Detail({ id }) {
 
 // A text of several lines, each with its invisible characters shown.
 function asTextLines(text) {
+  if (text && typeof text === "object" && "cut" in text) return asTextLines(text.cut) + "…";
   return typeof text === "string" ? text.split("\n").map(asText).join("\n") : asText(text);
 }
 

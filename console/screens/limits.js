@@ -1,11 +1,11 @@
 // Limits: which of them refuse whom, and what is left of one.
 
-import { signal } from "../vendor/signals-core.module.js";
+import { effect, signal } from "../vendor/signals-core.module.js";
 import { asText, call, keyId } from "../api.js";
 import { clock, duration, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { topics } from "../live.js";
+import { now, topics } from "../live.js";
 import { Facts, Key, Panel, reason, Table } from "../parts.js";
 import { adjust, href, route, withParams } from "../route.js";
 import { Database, reasonOf } from "./locks.js";
@@ -37,6 +37,42 @@ async function look(event) {
     answer.value = { error };
   }
 }
+
+// All refusals by limits that the server remembers, by their ids, and since when.
+const NOTHING = { events: new Map(), next: 0, sinceMs: null, error: null };
+const remembered = signal(NOTHING);
+
+// Events of a request, and of all requests: the server remembers no more.
+const EVENTS_AT_A_TIME = 500;
+const EVENTS_MAX = 4000;
+let isReading = false;
+
+// Reads on from where it was.
+async function read() {
+  if (isReading) return;
+  isReading = true;
+  try {
+    for (let count = EVENTS_AT_A_TIME; count === EVENTS_AT_A_TIME; ) {
+      const { events, next, sinceMs } = remembered.peek();
+      const [, said] = await call(["EVENTS", String(next), "COUNT", String(EVENTS_AT_A_TIME)]);
+      count = said.events.length;
+      const all = new Map(events);
+      for (const event of said.events) all.set(event.id, event);
+      while (all.size > EVENTS_MAX) all.delete(all.keys().next().value);
+      const first = sinceMs ?? (said.events[0] ? said.events[0]["at-ms"] : null);
+      remembered.value = { events: all, next: said.next, sinceMs: first, error: null };
+    }
+  } catch (error) {
+    remembered.value = { ...remembered.peek(), error };
+  }
+  isReading = false;
+}
+
+effect(() => {
+  // The stream says that there are new events, and has the last few of them only.
+  if (route.value.screen !== "limits") remembered.value = NOTHING;
+  else if (topics.value.events) read();
+});
 
 // Remembered refusals by key, those that refuse most first.
 function byKey(events) {
@@ -81,9 +117,8 @@ function Look() {
 }
 
 export function Screen() {
-  const state = topics.value.events;
-  const events = state && !state.refused ? Object.values(state) : [];
-  const rows = byKey(events);
+  const { events, sinceMs, error } = remembered.value;
+  const rows = byKey([...events.values()]);
   const columns = [
     { name: t("col.key"), cell: (row) => html`<a href=${href("events", { event: "refused", q: asText(row.key) })}><${Key} of=${row.key} /></a>` },
     { name: t("limits.kind"), cell: (row) => reasonOf(row.reason) },
@@ -91,12 +126,15 @@ export function Screen() {
     { name: t("limits.callers"), num: true, cell: (row) => number(row.callers.size) },
     { name: t("limits.limit"), num: true, cell: (row) => number(row.limit) },
     { name: t("col.last-time"), cell: (row) => html`<span class="nowrap">${clock(row.at)}</span>` },
-    { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<a class="button" href=${withParams({ of: asText(row.key), kind: row.reason.toUpperCase() in KINDS ? row.reason.toUpperCase() : "" })}>${t("limits.look")}</a>` },
+    { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<a class="button" href=${withParams({ of: asText(row.key), db: row.db || "", kind: row.reason.toUpperCase() in KINDS ? row.reason.toUpperCase() : "" })}>${t("limits.look")}</a>` },
   ];
   return html`
     <header><h1>${t("nav.limits")}</h1><span class="muted">${t("limits.about")}</span></header>
     <${Panel} title=${t("limits.refusing")}>
-      <${Table} columns=${columns} rows=${rows} id=${(row) => row.id} empty=${state ? t("limits.none") : t("loading")} />
+      ${error
+        ? html`<p class="empty bad">${reason(error)}</p>`
+        : html`<${Table} columns=${columns} rows=${rows} id=${(row) => row.id} empty=${topics.value.events ? t("limits.none") : t("loading")} />`}
+      ${sinceMs && rows.length > 0 && html`<p class="empty">${t("limits.since", { time: duration(now.value - sinceMs) })}</p>`}
     <//>
     <${Look} />
   `;

@@ -5,8 +5,8 @@ import { asText, call, Failure, keyId, keyOf } from "../api.js";
 import { clock, countdown, duration, number } from "../format.js";
 import { html } from "../html.js";
 import { knows, t } from "../lang.js";
-import { now, topics } from "../live.js";
-import { ask, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
+import { now, queryOf, topics } from "../live.js";
+import { ask, Fault, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
 import { adjust, route, withParams } from "../route.js";
 import { Scan } from "../scan.js";
 
@@ -21,6 +21,7 @@ effect(() => {
   const { screen, params } = route.value;
   if (screen !== "locks") {
     searched = null;
+    scan.stop();
     return;
   }
   const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0)]);
@@ -33,41 +34,35 @@ effect(() => {
 const chosen = () => route.value.params.get("key");
 const database = () => Number(route.value.params.get("db") || 0);
 
-// The keys whose state the page is shown: the chosen one first.
-function watched() {
-  const keys = scan.state.value.found.slice(0, 100).map(({ key }) => keyId(key));
-  const first = chosen();
-  return first ? [first, ...keys.filter((id) => id !== first)] : keys;
-}
+// Names the chosen key among those of all databases.
+const place = () => (chosen() ? database() + " " + chosen() : null);
 
-export function query() {
-  const keys = watched();
-  return keys.length ? `db=${database()}&` + keys.map((id) => "who=" + encodeURIComponent(id)).join("&") : "";
-}
+export const query = () => queryOf("who", database(), chosen(), scan.state.value.found);
 
 function stateOf(id) {
   return topics.value.who && topics.value.who[id];
 }
 
-const refusals = signal({ id: null, list: [], error: null });
+const NO_REFUSALS = { place: null, subject: "", list: [], error: null };
+const refusals = signal(NO_REFUSALS);
 
 // Asks why, when a key is chosen, and again when its refusals are looked for.
 async function askWhy(id, db, subject = "") {
+  const asked = db + " " + id;
   try {
     const words = ["WHY", keyOf(id), ...(subject ? [subject] : []), "COUNT", "20"];
     const [, said] = await call(words, db);
-    if (chosen() === id) refusals.value = { id, subject, list: said.refusals, known: said.known, error: null };
+    if (place() === asked) refusals.value = { place: asked, subject, list: said.refusals, known: said.known, error: null };
   } catch (error) {
-    if (chosen() === id) refusals.value = { id, subject, list: [], error };
+    if (place() === asked) refusals.value = { place: asked, subject, list: [], error };
   }
 }
 
 effect(() => {
-  const { screen, params } = route.value;
-  const id = params.get("key");
-  if (screen !== "locks" || !id || refusals.peek().id === id) return;
-  refusals.value = { id, subject: "", list: [], error: null };
-  askWhy(id, Number(params.get("db") || 0));
+  const wanted = route.value.screen === "locks" ? place() : null;
+  if (refusals.peek().place === wanted) return;
+  refusals.value = { ...NO_REFUSALS, place: wanted };
+  if (wanted) askWhy(chosen(), database());
 });
 
 export function reasonOf(word) {
@@ -84,6 +79,7 @@ function clientOf(row) {
 }
 
 function breakLock(id, holder) {
+  const db = database();
   ask({
     title: t("break.title"),
     body: html`<p>${t("break.body")}</p><p><${Key} of=${keyOf(id)} />${holder && html` · <${Key} of=${holder} />`}</p>`,
@@ -91,20 +87,21 @@ function breakLock(id, holder) {
     verb: t("break.verb"),
     isBad: true,
     act: async ({ note }) => {
-      const [ended] = await call(["LOCK.BREAK", keyOf(id), ...(holder ? [holder] : []), ...(note ? ["NOTE", note] : [])], database());
+      const [ended] = await call(["LOCK.BREAK", keyOf(id), ...(holder ? [holder] : []), ...(note ? ["NOTE", note] : [])], db);
       notify(ended ? t("break.done") : t("break.free"));
     },
   });
 }
 
 function releasePlace(id, holder) {
+  const db = database();
   ask({
     title: t("release.title"),
     body: html`<p>${t("release.body")}</p><p><${Key} of=${keyOf(id)} /> · <${Key} of=${holder} /></p>`,
     verb: t("release.verb"),
     isBad: true,
     act: async () => {
-      const [ended] = await call(["GATE.RELEASE", keyOf(id), holder], database());
+      const [ended] = await call(["GATE.RELEASE", keyOf(id), holder], db);
       notify(ended ? t("release.done") : t("release.free"));
     },
   });
@@ -202,7 +199,7 @@ function List() {
   rows.sort((a, b) => waiting(b) - waiting(a));
   const first = (row) => row.state && row.state.holders && row.state.holders[0];
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a> <span class="tag">${t("type." + row.type)}</span>` },
+    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a> <span class="tag">${t("type." + row.type)}</span><${Fault} of=${row.state} />` },
     { name: t("col.holding"), num: true, cell: (row) => (row.state ? number(row.state.holding) : "") },
     { name: t("col.waiting"), num: true, cell: (row) => (row.state ? html`<span class=${waiting(row) ? "warn" : "muted"}>${number(waiting(row))}</span>` : "") },
     { name: t("col.holder"), cell: (row) => first(row) && html`<${Key} of=${first(row).holder} />` },

@@ -20,42 +20,48 @@ const request = signal({});
 
 const database = () => Number(route.value.params.get("db") || 0);
 
+// What a kept reply begins with.
+const MARK = "ff4f4e43450d0a01";
+
 async function lookId(event) {
   event.preventDefault();
   const { key } = Object.fromEntries(new FormData(event.target));
+  const db = database();
   try {
-    const last = await call(["GET", key], database());
-    ids.value = { key, last };
+    const last = await call(["GET", key], db);
+    ids.value = { key, db, last };
   } catch (error) {
-    ids.value = { key, error };
+    ids.value = { key, db, error };
   }
 }
 
 async function lookRequest(event) {
   event.preventDefault();
-  readRequest(Object.fromEntries(new FormData(event.target)).key);
+  readRequest(Object.fromEntries(new FormData(event.target)).key, database());
 }
 
-async function readRequest(key) {
+async function readRequest(key, db) {
   try {
-    const [type, ttl] = await run([["TYPE", key], ["PTTL", key]], database());
+    const [type, ttl] = await run([["TYPE", key], ["PTTL", key]], db);
     if (type instanceof Failure) throw type;
-    request.value = { key, type, ttl };
+    // Any key may have this name. Only a reply that ONCE has kept says that the request has run.
+    const mark = type === "string" ? await call(["GETRANGE", key, "0", String(MARK.length / 2 - 1)], db) : null;
+    request.value = { key, db, type, ttl, isKept: mark !== null && mark.hex === MARK };
   } catch (error) {
-    request.value = { key, error };
+    request.value = { key, db, error };
   }
 }
 
-function forget(key) {
+function forget(key, db) {
   ask({
     title: t("once.forget.title"),
     body: html`<p>${t("once.forget.body")}</p><p><${Key} of=${key} /></p>`,
     verb: t("once.forget.verb"),
     isBad: true,
     act: async () => {
-      await call(["UNLINK", key], database());
+      await call(["UNLINK", key], db);
       notify(t("once.forget.done"));
-      readRequest(key);
+      readRequest(key, db);
     },
   });
 }
@@ -78,8 +84,10 @@ function Form({ onSubmit, placeholder, verb }) {
 }
 
 export function Screen() {
-  const { key, last, error } = ids.value;
-  const asked = request.value;
+  // What was asked of another database is not shown in this one.
+  const here = (said) => (said.db === database() ? said : {});
+  const { key, last, error } = here(ids.value);
+  const asked = here(request.value);
   return html`
     <header><h1>${t("nav.once")}</h1><span class="muted">${t("once.about")}</span><${Database} /></header>
     <div class="columns">
@@ -99,10 +107,12 @@ export function Screen() {
         ${asked.error && html`<p class="empty bad">${reason(asked.error)}</p>`}
         ${asked.key && !asked.error && (asked.type === "none"
           ? html`<p class="empty">${t("once.unknown")}</p>`
+          : !asked.isKept
+          ? html`<p class="empty warn">${t("once.other")}</p>`
           : html`<div class="body"><${Facts} of=${[
               [t("once.state"), html`<span class="good">${t("once.known")}</span>`],
               [t("once.kept"), asked.ttl < 0 ? t("ttl.none") : duration(asked.ttl)],
-            ]} /><div class="gap"></div><button class="is-bad" onClick=${() => forget(asked.key)}>${t("once.forget.verb")}</button></div>`)}
+            ]} /><div class="gap"></div><button class="is-bad" onClick=${() => forget(asked.key, asked.db)}>${t("once.forget.verb")}</button></div>`)}
       <//>
     </div>
   `;

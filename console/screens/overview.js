@@ -42,9 +42,12 @@ effect(() => {
     before = null;
     return;
   }
+  // What is old is no new figure.
+  if (fields["no-reply"]) return;
   const at = {
     at: now.peek(),
-    commands: Number(fields.total_commands_processed),
+    // Without the questions of this page and others.
+    commands: Number(fields.total_commands_processed) - Number(fields["console-calls"] || 0),
     refused: sum(fields, "refused"),
     lapsed: sum(fields, "lapsed"),
     dead: parts(fields.coordination_queue).dead_letters || 0,
@@ -94,7 +97,7 @@ export function worries() {
   if (fields.group_voters !== undefined) {
     if (fields.role === "slave" && fields.master_link_status !== "up") add("bad", "no-leader", {});
     if (fields.role === "master") {
-      const missing = fields.group_voters.split(",").length - 1 - Number(fields.connected_slaves);
+      const missing = Number(fields.group_voters_missing);
       if (missing > 0) add("warn", "node-missing", { n: missing });
     }
     const lag = Number(fields.slave_lag_ms);
@@ -133,9 +136,9 @@ function endScript() {
 
 function Worries() {
   const list = worries();
-  const known = info.value.redis_version || list.length;
+  const known = info.value.redis_version !== undefined;
   return html`<${Panel} title=${t("overview.wrong")}>
-    ${!known
+    ${!known && !list.length
       ? html`<p class="empty">${t("loading")}</p>`
       : !list.length
         ? html`<p class="empty good">${t("overview.nothing")}</p>`
@@ -170,7 +173,8 @@ function Durable() {
 function Group() {
   const fields = info.value;
   if (fields.group_voters === undefined) {
-    return html`<${Panel} title=${t("overview.group")}><div class="body"><p>${t("group.single")}</p></div><//>`;
+    const text = fields.redis_version ? t("group.single") : "–";
+    return html`<${Panel} title=${t("overview.group")}><div class="body"><p>${text}</p></div><//>`;
   }
   const followers = [];
   for (let at = 0; fields["slave" + at]; at += 1) {

@@ -5,15 +5,15 @@ import { asText, call, Failure, keyId, keyOf, run } from "../api.js";
 import { clock, duration, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { topics } from "../live.js";
-import { ask, Key, notify, Panel, reason, Search, Table } from "../parts.js";
+import { queryOf, topics, whileHidden } from "../live.js";
+import { ask, Fault, Key, notify, Panel, reason, Search, Table } from "../parts.js";
 import { adjust, route, withParams } from "../route.js";
 import { Scan } from "../scan.js";
 import { Database } from "./locks.js";
 
 const PAGE = 50;
 
-// Dead letters that are looked through for one search.
+// Entries that are looked through before the reader is asked whether to go on.
 const LETTERS_MAX = 50000;
 
 // Entries of a request.
@@ -29,6 +29,7 @@ effect(() => {
   const { screen, params } = route.value;
   if (screen !== "queues") {
     searched = null;
+    scan.stop();
     return;
   }
   const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0)]);
@@ -41,43 +42,46 @@ effect(() => {
 const chosen = () => route.value.params.get("key");
 const database = () => Number(route.value.params.get("db") || 0);
 
-export function query() {
-  const keys = scan.state.value.found.slice(0, 60).map(({ key }) => keyId(key));
-  const first = chosen();
-  const all = first ? [first, ...keys.filter((id) => id !== first)] : keys;
-  return all.length ? `db=${database()}&` + all.map((id) => "queues=" + encodeURIComponent(id)).join("&") : "";
-}
+// Names the chosen stream among those of all databases; null when the screen is left.
+const place = () => (route.value.screen === "queues" && chosen() ? database() + " " + chosen() : null);
+
+export const query = () => queryOf("queues", database(), chosen(), scan.state.value.found);
 
 const stateOf = (id) => topics.value.queues && topics.value.queues[id];
 
 const sum = (groups, name) => groups.reduce((all, group) => all + (Number(group[name]) || 0), 0);
 
 // Whatever is read once when a stream is chosen.
-const detail = signal({ id: null });
-// The dead letters: those found, and how many were looked at.
-const letters = signal({ id: null });
+const detail = signal({ place: null });
+// The dead letters: those found, how many entries were looked at, and where to go on.
+const letters = signal({ place: null });
 
 effect(() => {
-  const { screen, params } = route.value;
-  const id = params.get("key");
-  if (screen !== "queues" || !id) return;
-  const text = params.get("find") || "";
-  if (detail.peek().id !== id) readDetail(id, database());
+  const wanted = place();
+  const text = route.value.params.get("find") || "";
+  if (!wanted) {
+    detail.value = { place: null };
+    letters.value = { place: null };
+    return;
+  }
+  if (detail.peek().place !== wanted) readDetail(chosen(), database());
   const known = letters.peek();
-  if (known.id !== id || known.text !== text) readLetters(id, text, database());
+  if (known.place !== wanted || known.text !== text) readLetters(chosen(), text, database());
 });
 
 async function readDetail(id, db) {
-  detail.value = { id };
+  const own = db + " " + id;
+  detail.value = { place: own };
   try {
     const groups = await call(["XINFO", "GROUPS", keyOf(id)], db);
     const replies = await run([["XDELAY.LIST", keyOf(id), "COUNT", "20"], ...groups.map((group) => ["XINFO", "CONSUMERS", keyOf(id), group.name])], db);
     const [delayed, ...consumers] = replies;
-    if (chosen() !== id) return;
+    if (place() !== own) return;
     const rows = consumers.flatMap((list, at) => (list instanceof Failure ? [] : list.map((consumer) => ({ ...consumer, group: groups[at].name }))));
-    detail.value = { id, consumers: rows, delayed: delayed instanceof Failure ? [] : delayed[1] };
+    const failed = replies.find((reply) => reply instanceof Failure);
+    detail.value = { place: own, consumers: rows, delayed: delayed instanceof Failure ? [] : delayed[1], failed };
   } catch (error) {
-    if (chosen() === id) detail.value = { id, error };
+    if (place() === own) detail.value = { place: own, error };
   }
 }
 
@@ -88,13 +92,15 @@ function fieldsOf(list) {
 }
 
 // Looks through the stream for dead letters whose fields hold the text. It goes on in the background, some at a time.
-async function readLetters(id, text, db) {
-  const own = { id, text, found: [], looked: 0, busy: true };
+async function readLetters(id, text, db, known = { found: [], looked: 0, start: "-" }) {
+  const own = { place: db + " " + id, text, ...known, busy: true };
   letters.value = own;
-  const isCurrent = () => letters.peek().id === id && letters.peek().text === text && chosen() === id;
-  let start = "-";
+  const isCurrent = () => place() === own.place && letters.peek().place === own.place && letters.peek().text === text;
+  let { start, looked } = known;
   try {
-    for (let looked = 0; looked < LETTERS_MAX; ) {
+    for (const end = looked + LETTERS_MAX; looked < end; ) {
+      await whileHidden();
+      if (!isCurrent()) return;
       const entries = await call(["XRANGE", keyOf(id), start, "+", "COUNT", String(LETTERS_AT_A_TIME)], db);
       if (!isCurrent()) return;
       looked += entries.length;
@@ -104,11 +110,11 @@ async function readLetters(id, text, db) {
       // A stream without any at its beginning is no queue of dead letters.
       const isOther = looked > 0 && !own.found.length && !fresh.length;
       const isOver = entries.length < LETTERS_AT_A_TIME || isOther;
-      letters.value = { ...own, looked, busy: !isOver };
+      letters.value = { ...own, looked, start: "-", busy: !isOver };
       if (isOver) return;
       start = "(" + entries[entries.length - 1][0];
     }
-    letters.value = { ...letters.peek(), busy: false, isCut: true };
+    letters.value = { ...letters.peek(), busy: false, start };
   } catch (error) {
     if (isCurrent()) letters.value = { ...own, busy: false, error };
   }
@@ -146,7 +152,9 @@ function summary(fields) {
 }
 
 function Letters({ id }) {
-  const { found = [], looked = 0, busy, error, isCut } = letters.value.id === id ? letters.value : {};
+  const { found = [], looked = 0, busy, error, start = "-" } = letters.value.place === place() ? letters.value : {};
+  const isCut = !busy && start !== "-";
+  const goOn = () => readLetters(id, text, database(), { found, looked, start });
   const text = route.value.params.get("find") || "";
   if (error) return html`<${Panel} title=${t("queues.dead")}><p class="empty bad">${reason(error)}</p><//>`;
   if (!found.length && !text) return null;
@@ -162,13 +170,13 @@ function Letters({ id }) {
   return html`<${Panel} title=${t("queues.dead")} tools=${tools}>
     <div class="body tools"><${Search} value=${text} placeholder=${t("queues.find")} onSearch=${(find) => adjust({ find })} /></div>
     <${Table} columns=${columns} rows=${found.slice(0, LETTERS_SHOWN)} id=${({ entry }) => entry} empty=${busy ? t("scan.busy", { n: number(looked) }) : t("queues.none-dead")} />
-    <p class="empty">${busy ? t("scan.busy", { n: number(looked) }) : t("queues.looked", { n: number(found.length), looked: number(looked) })} ${isCut ? t("queues.cut") : ""} ${found.length > LETTERS_SHOWN ? t("keys.cut", { n: number(LETTERS_SHOWN), all: number(found.length) }) : ""}</p>
+    <p class="empty">${busy ? t("scan.busy", { n: number(looked) }) : t("queues.looked", { n: number(found.length), looked: number(looked) })} ${isCut && html`<button onClick=${goOn}>${t("scan.more")}</button>`} ${found.length > LETTERS_SHOWN ? t("keys.cut", { n: number(LETTERS_SHOWN), all: number(found.length) }) : ""}</p>
   <//>`;
 }
 
 function Detail({ id }) {
   const state = stateOf(id);
-  const { consumers = [], delayed = [] } = detail.value.id === id ? detail.value : {};
+  const { consumers = [], delayed = [], failed, error } = detail.value.place === place() ? detail.value : {};
   const head = html`<header class="panel"><div class="body tools">
     <div class="grow"><h2><${Key} of=${keyOf(id)} /></h2><span class="muted">${state && !state.error ? t("queues.entries", { n: number(state.length) }) : ""}</span></div>
     <a class="button" href=${withParams({ key: "", find: "" })}>${t("close")}</a>
@@ -203,6 +211,7 @@ function Detail({ id }) {
   return html`<div>${head}
     <${Letters} id=${id} />
     <${Panel} title=${t("queues.groups")}><${Table} columns=${groups} rows=${state.groups || []} id=${(row) => asText(row.name)} empty=${t("queues.no-groups")} /><//>
+    ${(failed || error) && html`<p class="empty bad">${reason(failed || error)}</p>`}
     ${consumers.length > 0 && html`<${Panel} title=${t("queues.consumers")} tools=${html`<button class="is-quiet" onClick=${() => readDetail(id, database())}>${t("again")}</button>`}><${Table} columns=${people} rows=${consumers} id=${(row) => asText(row.group) + " " + asText(row.name)} empty="" label=${t("queues.consumers")} /><//>`}
     ${delayed.length > 0 && html`<${Panel} title=${t("queues.later")}><${Table} columns=${later} rows=${delayed} id=${(row) => row.id} empty="" label=${t("queues.later")} /><//>`}
   </div>`;
@@ -215,7 +224,7 @@ export function Screen() {
   const rows = found.map(({ key }) => ({ key, id: keyId(key), state: stateOf(keyId(key)) || {} }));
   const groups = (row) => (Array.isArray(row.state.groups) ? row.state.groups : []);
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id, find: "" })}><${Key} of=${row.key} /></a>` },
+    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id, find: "" })}><${Key} of=${row.key} /></a><${Fault} of=${row.state} />` },
     { name: t("queues.length"), num: true, cell: (row) => (row.state.length === undefined ? "" : number(row.state.length)) },
     { name: t("queues.groups"), num: true, cell: (row) => (row.state.groups ? number(groups(row).length) : "") },
     { name: t("queues.pending"), num: true, cell: (row) => (row.state.groups ? number(sum(groups(row), "pending")) : "") },
@@ -233,6 +242,7 @@ export function Screen() {
           empty=${busy ? t("scan.busy", { n: number(looked) }) : t("queues.none")} label=${t("nav.queues")} />
         <div class="body tools">
           <span class="muted">${error ? html`<span class="bad">${reason(error)}</span>` : busy ? t("scan.busy", { n: number(looked) }) : done ? t("scan.all", { n: number(found.length) }) : t("scan.some", { n: number(found.length) })}</span>
+          ${busy && html`<button onClick=${() => scan.stop()}>${t("scan.stop")}</button>`}
           ${!busy && !done && html`<button onClick=${() => scan.more(PAGE)}>${t("scan.more")}</button>`}
         </div>
       <//>

@@ -1,7 +1,7 @@
 // Scripts and functions: how often and how fast they run, their texts and contracts, slow calls, faults, and the trace of one call.
 
 import { effect, signal } from "../vendor/signals-core.module.js";
-import { asText, call, Failure, run } from "../api.js";
+import { asText, call, Failure, plain, run, runAsIs } from "../api.js";
 import { clock, micros, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
@@ -32,8 +32,8 @@ effect(() => {
 
 async function read() {
   try {
-    const [scripts, slow, stats] = await run([["SCRIPT", "LIST"], ["SCRIPT", "SLOW", "GET", "30"], ["SCRIPT", "STATS"]]);
-    list.value = { scripts, slow, stats };
+    const [scripts, slow, stats] = await runAsIs([["SCRIPT", "LIST"], ["SCRIPT", "SLOW", "GET", "30"], ["SCRIPT", "STATS"]]);
+    list.value = { scripts: plain(scripts), slow, stats };
   } catch (error) {
     list.value = { scripts: new Failure(reason(error)), slow: [], stats: null };
   }
@@ -42,10 +42,12 @@ async function read() {
 async function readOne(name) {
   detail.value = { name };
   try {
-    const said = await call(["SCRIPT", "SHOW", name]);
+    const [reply] = await runAsIs([["SCRIPT", "SHOW", name]]);
+    const said = plain(reply);
+    if (said instanceof Failure) throw said;
     const text = said.text ?? said.script ?? said.code;
     const [warnings] = text ? await run([["SCRIPT", "LINT", text]]) : [[]];
-    detail.value = { name, said, text, warnings };
+    detail.value = { name, said, text, warnings, shown: show(reply) };
   } catch (error) {
     detail.value = { name, error };
   }
@@ -65,7 +67,8 @@ async function trace(event) {
   const words = wordsOf(new FormData(event.target).get("words"));
   if (!words) return;
   try {
-    traced.value = { reply: show(await call(["SCRIPT", "TRACE", ...words])) };
+    const [reply] = await runAsIs([["SCRIPT", "TRACE", ...words]]);
+    traced.value = { reply: show(reply) };
   } catch (error) {
     traced.value = { error };
   }
@@ -75,6 +78,12 @@ function Warnings({ of }) {
   if (of instanceof Failure) return html`<p class="bad">${reason(of)}</p>`;
   if (!of || !of.length) return html`<p class="good">${t("scripts.no-warnings")}</p>`;
   return html`<pre class="value">${of.map((warning) => (typeof warning === "object" && !Array.isArray(warning) ? Object.values(warning).map(asText).join("  ") : Array.isArray(warning) ? warning.map(asText).join("  ") : asText(warning))).join("\n")}</pre>`;
+}
+
+// A reply as text, or why there is none.
+function shown(reply) {
+  const said = plain(reply);
+  return said instanceof Failure ? reason(said) : show(reply);
 }
 
 const time = (value) => (value === undefined || value === null ? "" : micros(Number(value)));
@@ -108,15 +117,15 @@ export function Screen() {
         ${one.error ? html`<p class="bad">${reason(one.error)}</p>` : !one.said ? html`<p class="muted">${t("loading")}</p>` : html`
           <${Facts} of=${Object.entries(one.said).filter(([, value]) => typeof value !== "object" && value !== one.text && asText(value).length < 80).map(([field, value]) => [field, asText(value)])} />
           <div class="gap"></div><h2>${t("scripts.warnings")}</h2><${Warnings} of=${one.warnings} />
-          <div class="gap"></div><pre class="value">${typeof one.text === "string" ? one.text.split("\n").map(asText).join("\n") : show(one.said)}</pre>`}
+          <div class="gap"></div><pre class="value">${typeof one.text === "string" ? one.text.split("\n").map(asText).join("\n") : one.shown}</pre>`}
       </div>
     <//>`}
     <${Panel} title=${t("scripts.loaded")}>
       ${scripts instanceof Failure ? html`<p class="empty bad">${reason(scripts)}</p>` : html`<${Table} columns=${columns} rows=${rows} empty=${scripts ? t("scripts.none") : t("loading")} label=${t("scripts.loaded")} />`}
     <//>
     <div class="columns">
-      <${Panel} title=${t("scripts.slow")}><div class="body"><pre class="value">${slow instanceof Failure ? reason(slow) : slow && slow.length ? show(slow) : t("scripts.no-slow")}</pre></div><//>
-      <${Panel} title=${t("scripts.stats")}><div class="body"><pre class="value">${stats ? (stats instanceof Failure ? reason(stats) : show(stats)) : ""}</pre></div><//>
+      <${Panel} title=${t("scripts.slow")}><div class="body"><pre class="value">${Array.isArray(slow) && !slow.length ? t("scripts.no-slow") : shown(slow)}</pre></div><//>
+      <${Panel} title=${t("scripts.stats")}><div class="body"><pre class="value">${stats ? shown(stats) : ""}</pre></div><//>
     </div>
     <div class="columns">
       <${Panel} title=${t("scripts.lint")}><form class="body" onSubmit=${lint}>

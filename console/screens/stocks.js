@@ -5,8 +5,8 @@ import { asText, call, Failure, keyId, keyOf } from "../api.js";
 import { duration, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { now, topics } from "../live.js";
-import { ask, Facts, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
+import { now, queryOf, topics } from "../live.js";
+import { ask, Facts, Fault, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
 import { adjust, route, withParams } from "../route.js";
 import { Scan } from "../scan.js";
 import { Database } from "./locks.js";
@@ -19,6 +19,7 @@ effect(() => {
   const { screen, params } = route.value;
   if (screen !== "stocks") {
     searched = null;
+    scan.stop();
     return;
   }
   const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0)]);
@@ -31,12 +32,7 @@ effect(() => {
 const chosen = () => route.value.params.get("key");
 const database = () => Number(route.value.params.get("db") || 0);
 
-export function query() {
-  const keys = scan.state.value.found.slice(0, 60).map(({ key }) => keyId(key));
-  const first = chosen();
-  const all = first ? [first, ...keys.filter((id) => id !== first)] : keys;
-  return all.length ? `db=${database()}&` + all.map((id) => "stocks=" + encodeURIComponent(id)).join("&") : "";
-}
+export const query = () => queryOf("stocks", database(), chosen(), scan.state.value.found);
 
 const stateOf = (id) => topics.value.stocks && topics.value.stocks[id];
 
@@ -50,13 +46,14 @@ function Meter({ state }) {
 }
 
 function cancel(id, order) {
+  const db = database();
   ask({
     title: t("stocks.cancel.title"),
     body: html`<p>${t("stocks.cancel.body")}</p><p><${Key} of=${keyOf(id)} /> · <${Key} of=${order} /></p>`,
     verb: t("stocks.cancel.verb"),
     isBad: true,
     act: async () => {
-      const [done, fields] = await call(["STOCK.CANCEL", keyOf(id), order], database());
+      const [done, fields] = await call(["STOCK.CANCEL", keyOf(id), order], db);
       notify(done ? t("stocks.cancel.done", { n: number(fields.units) }) : t("stocks.cancel.none"));
     },
   });
@@ -106,7 +103,7 @@ export function Screen() {
   const rows = found.map(({ key }) => ({ key, id: keyId(key), state: stateOf(keyId(key)) || {} }));
   const count = (name) => ({ name: t("col." + name), num: true, cell: (row) => (row.state[name] === undefined ? "" : number(row.state[name])) });
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a>` },
+    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a><${Fault} of=${row.state} />` },
     count("available"),
     count("held"),
     count("sold"),
@@ -124,6 +121,7 @@ export function Screen() {
           empty=${busy ? t("scan.busy", { n: number(looked) }) : t("stocks.none")} label=${t("nav.stocks")} />
         <div class="body tools">
           <span class="muted">${error ? html`<span class="bad">${reason(error)}</span>` : busy ? t("scan.busy", { n: number(looked) }) : done ? t("scan.all", { n: number(found.length) }) : t("scan.some", { n: number(found.length) })}</span>
+          ${busy && html`<button onClick=${() => scan.stop()}>${t("scan.stop")}</button>`}
           ${!busy && !done && html`<button onClick=${() => scan.more(PAGE)}>${t("scan.more")}</button>`}
         </div>
       <//>

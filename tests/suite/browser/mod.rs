@@ -250,6 +250,64 @@ fn a_key_is_found_among_a_million() {
 }
 
 #[test]
+fn what_is_shown_and_done_belongs_to_its_database() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let (mut zero, mut three) = (server.raw(), server.raw());
+    three.command(&["SELECT", "3"]);
+    for (raw, name) in [(&mut zero, "zero"), (&mut three, "three")] {
+        raw.command(&["LOCK.ACQUIRE", "lock:same", name, "PX", "600000"]);
+        raw.command(&["SET", "text", &format!("in {name}")]);
+        raw.command(&["XGROUP", "CREATE", "jobs", name, "0", "MKSTREAM"]);
+    }
+    let browser = signed_in(address, 1440, 900);
+    for (path, texts) in [
+        ("keys?key=t%3Atext", ["in zero", "in three"]),
+        ("queues?key=t%3Ajobs", ["zero", "three"]),
+        ("locks?key=t%3Alock%3Asame", ["zero", "three"]),
+    ] {
+        browser.go(&format!("http://{address}/#/{path}"));
+        browser.sees(texts[0]);
+        browser.go(&format!("http://{address}/#/{path}&db=3"));
+        browser.sees(texts[1]);
+        assert!(!browser.text().contains(texts[0]), "{path}");
+    }
+    // The question is about what was shown, wherever the address leads in the meantime.
+    browser.click("//tr[contains(.,'three')]//button[.='Break']");
+    browser.go(&format!("http://{address}/#/locks?key=t%3Alock%3Asame"));
+    browser.click("//dialog//button[.='Break']");
+    browser.sees("The lock is broken.");
+    let is_free = |raw: &mut Raw| {
+        let taken = raw.command(&["LOCK.ACQUIRE", "lock:same", "other", "PX", "600000"]);
+        matches!(taken, Value::Array(said) if said.first() == Some(&Value::Integer(1)))
+    };
+    assert_eq!((is_free(&mut zero), is_free(&mut three)), (false, true));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn only_a_kept_reply_says_that_a_request_has_run() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut raw = server.raw();
+    raw.command(&words("ONCE order:77 EX 86400 INCR runs"));
+    let browser = signed_in(address, 1440, 900);
+    browser.go(&format!("http://{address}/#/once"));
+    browser.write("//input[@placeholder='order:77']", "runs\n");
+    browser.sees("The key holds something else");
+    assert!(!browser.text().contains("Forget"));
+    browser.run("document.querySelector(\"input[placeholder='order:77']\").value = ''");
+    browser.write("//input[@placeholder='order:77']", "order:77\n");
+    browser.sees("It has run");
+    browser.find("//button[.='Forget']");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
 fn a_viewer_is_told_what_is_not_allowed() {
     if CHROMEDRIVER.is_missing() {
         return;
@@ -269,7 +327,7 @@ fn a_viewer_is_told_what_is_not_allowed() {
     browser.go(&format!("http://{address}/#/locks?key=t%3Alock%3Areport"));
     browser.click("//tr[contains(.,'worker-7')]//button[.='Break']");
     browser.click("//dialog//button[.='Break']");
-    browser.sees("Your user may not do this");
+    browser.find("//dialog//p[contains(.,'Your user may not do this')]");
     browser.click("//dialog//button[.='Cancel']");
     browser.go(&format!("http://{address}/#/clients"));
     browser.sees("Your user may not do this");
