@@ -109,6 +109,19 @@ export async function run(calls, db = 0) {
   return (await runAsIs(calls, db)).map(plain);
 }
 
+// Runs calls that ask for `count` elements, or for half as many as often as the replies are too long. Returns the
+// replies, and the count that was asked for at last.
+export async function runFitting(callsOf, count, db = 0) {
+  for (;;) {
+    try {
+      return [await run(callsOf(count), db), count];
+    } catch (error) {
+      if (error.code !== "too-long" || count === 1) throw error;
+      count = Math.floor(count / 2);
+    }
+  }
+}
+
 // Runs one call. An error of the command is thrown.
 export async function call(words, db = 0) {
   const [reply] = await run([words], db);
@@ -128,6 +141,21 @@ export async function askSession() {
     else session.value = said;
   } catch (error) {
     if (error.status !== 401) throw error;
+  }
+}
+
+// Why there is no stream of this state, which a browser does not say; null if there is one by now.
+export async function askStream(query) {
+  const asking = new AbortController();
+  try {
+    const response = await fetch("api/stream?" + query, { credentials: "same-origin", cache: "no-store", signal: asking.signal });
+    if (response.ok) return null;
+    const said = await response.json();
+    return new Refused(said.refused, said.text, response.status);
+  } catch {
+    return new Refused("unreachable", "", 0);
+  } finally {
+    asking.abort();
   }
 }
 

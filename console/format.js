@@ -30,37 +30,41 @@ export function bytes(value) {
   return number(scaled, at > 0 && scaled < 100 ? 1 : 0) + " " + units[at];
 }
 
+const seconds = (count) => count + " " + t("unit.second");
+
 // A duration in one unit or two: 250 ms, 4.2 s, 3 min 20 s, 2 h 5 min.
 export function duration(ms) {
   if (ms === undefined || ms === null || Number.isNaN(Number(ms))) return "–";
-  if (ms < 0) return "0 s";
-  if (ms < 1000) return number(ms) + " ms";
-  const seconds = ms / 1000;
-  if (seconds < 10) return number(seconds, 1) + " s";
-  if (seconds < 60) return Math.floor(seconds) + " s";
+  if (ms < 0) return seconds(0);
+  if (ms < 1000) return number(ms) + " " + t("unit.ms");
+  const whole = ms / 1000;
+  if (whole < 10) return number(whole, 1) + " " + t("unit.second");
+  if (whole < 60) return seconds(Math.floor(whole));
   const steps = [[86400, t("unit.day")], [3600, t("unit.hour")], [60, t("unit.minute")], [1, t("unit.second")]];
-  const at = steps.findIndex(([unit]) => seconds >= unit);
+  const at = steps.findIndex(([unit]) => whole >= unit);
   const [unit, name] = steps[at];
-  const first = Math.floor(seconds / unit) + " " + name;
+  const first = Math.floor(whole / unit) + " " + name;
   const [below, belowName] = steps[at + 1];
-  const rest = Math.floor((seconds % unit) / below);
+  const rest = Math.floor((whole % unit) / below);
   return rest ? first + " " + rest + " " + belowName : first;
 }
 
 // Whole seconds, for what counts down.
 export function countdown(ms) {
-  return ms < 60000 ? Math.max(0, Math.ceil(ms / 1000)) + " s" : duration(ms);
+  return ms < 60000 ? seconds(Math.max(0, Math.ceil(ms / 1000))) : duration(ms);
 }
 
 export function micros(us) {
   if (us === null || us === undefined) return "–";
-  return us < 1000 ? number(us) + " µs" : duration(us / 1000);
+  return us < 1000 ? number(us) + " " + t("unit.micro") : duration(us / 1000);
 }
 
+// A time of the clock, with the day and the year where they are not those of today.
 export function clock(ms) {
   const date = new Date(Number(ms));
-  const isToday = date.toDateString() === new Date().toDateString();
-  const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false };
-  const day = isToday ? {} : { month: "short", day: "numeric" };
-  return new Intl.DateTimeFormat(LOCALES[language.value], { ...time, ...day }).format(date);
+  const today = new Date();
+  const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+  const day = date.toDateString() === today.toDateString() ? {} : { month: "short", day: "numeric" };
+  const year = date.getFullYear() === today.getFullYear() ? {} : { year: "numeric" };
+  return new Intl.DateTimeFormat(LOCALES[language.value], { ...time, ...day, ...year }).format(date);
 }

@@ -1,7 +1,7 @@
 // The stream of state. A page has one, for what its screen shows, and none while nobody sees the page.
 
 import { batch, effect, signal } from "./vendor/signals-core.module.js";
-import { askSession, keyId, session } from "./api.js";
+import { askSession, askStream, keyId, session } from "./api.js";
 
 // The state of each topic: an object of fields. A topic of which nothing is known is missing.
 export const topics = signal({});
@@ -11,6 +11,9 @@ export const tick = signal(null);
 
 // The state of the stream: "off", "opening", "open", "lost".
 export const link = signal("off");
+
+// Why the server shows nothing, if the stream was refused: an error, or null.
+export const refusal = signal(null);
 
 // The time by the server's clock, Unix ms. It moves once a second.
 export const now = signal(Date.now());
@@ -70,8 +73,11 @@ let failures = 0;
 // How far the server's clock is ahead of this one.
 let aheadMs = 0;
 
+// The time by the server's clock at this moment, for what a reply has just said.
+export const serverNow = () => Date.now() + aheadMs;
+
 setInterval(() => {
-  if (visible.peek()) now.value = Date.now() + aheadMs;
+  if (visible.peek()) now.value = serverNow();
 }, 1000);
 
 // Topics whose fields are keys. The server names them by their places in the query.
@@ -96,7 +102,8 @@ function take(name, data, query) {
 function open(query) {
   const source = new EventSource("api/stream?" + query);
   let retry;
-  link.value = "opening";
+  let isOver = false;
+  if (!failures) link.value = "opening";
   for (const name of ["overview", "events", "who", "stocks", "queues"]) {
     source.addEventListener(name, (event) => take(name, event.data, query));
   }
@@ -107,12 +114,16 @@ function open(query) {
       tick.value = said;
       now.value = said["now-ms"];
       link.value = "open";
+      refusal.value = null;
     });
   });
-  const lost = () => {
+  const lost = async () => {
     link.value = "lost";
     // A browser gives up for good if the server answers with an error, so this page tries again by itself.
+    const isRefused = source.readyState === EventSource.CLOSED;
     source.close();
+    if (isRefused) refusal.value = await askStream(query);
+    if (isOver) return;
     const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
     failures += 1;
     retry = setTimeout(async () => {
@@ -125,6 +136,7 @@ function open(query) {
   source.addEventListener("over", lost);
   source.onopen = () => (failures = 0);
   return () => {
+    isOver = true;
     clearTimeout(retry);
     source.close();
   };

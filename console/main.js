@@ -1,11 +1,11 @@
 // The page: signing in, the frame, and the screen that the address names.
 
 import { effect, signal } from "./vendor/signals-core.module.js";
-import { render } from "./vendor/preact.module.js";
+import { Component, render } from "./vendor/preact.module.js";
 import { askSession, session, signIn, signOut } from "./api.js";
 import { html } from "./html.js";
-import { language, remember, t, theme } from "./lang.js";
-import { link, tick, topics, wanted } from "./live.js";
+import { language, remember, remembered, t, theme } from "./lang.js";
+import { link, refusal, tick, topics, wanted } from "./live.js";
 import { ask, Dialog, Notices, notify, reason } from "./parts.js";
 import { go, href, route, SCREENS } from "./route.js";
 import * as clients from "./screens/clients.js";
@@ -72,7 +72,8 @@ function Themes() {
     theme.value = order[(order.indexOf(theme.value) + 1) % order.length];
     remember("theme", theme.value);
   };
-  return html`<button class="is-quiet" type="button" onClick=${choose}>${t("theme." + (theme.value || "auto"))}</button>`;
+  const name = t("theme." + (theme.value || "auto"));
+  return html`<button class="is-quiet" type="button" aria-label=${t("theme.name", { name })} onClick=${choose}>${name}</button>`;
 }
 
 function SignIn() {
@@ -99,6 +100,7 @@ function Bar() {
     <${State} />
     <span class="space"></span>
     <span class="who" title=${session.value.user}>${session.value.user}</span>
+    <button class="is-quiet with-keys" onClick=${help}>${t("help.title")}</button>
     <${Themes} />
     <${Languages} />
     <button class="is-quiet" onClick=${() => signOut().catch((error) => notify(reason(error), true))}>${t("sign-out")}</button>
@@ -112,16 +114,42 @@ function Nav() {
 }
 
 function Banner() {
-  if (link.value === "lost") return html`<div class="banner is-bad" role="alert">${t("banner.lost")}</div>`;
+  if (link.value === "lost") {
+    const text = refusal.value ? t("banner.refused", { text: reason(refusal.value) }) : t("banner.lost");
+    return html`<div class="banner" role="alert">${text}</div>`;
+  }
   if (tick.value && tick.value.state === "busy" && route.value.screen !== "overview") {
-    return html`<div class="banner is-bad" role="alert">${t("banner.busy")} <a href=${href("overview")}>${t("show")}</a></div>`;
+    return html`<div class="banner" role="alert">${t("banner.busy")} <a href=${href("overview")}>${t("show")}</a></div>`;
   }
   const isShown = (name) => new RegExp(`(^|&)${name}(=|&|$)`).test(wanted.value || "");
   const stale = Object.entries(topics.value).find(([name, topic]) => topic["no-reply"] && isShown(name));
   if (stale && route.value.screen !== "overview") {
-    return html`<div class="banner is-bad" role="alert">${t("banner.stale", { text: stale[1]["no-reply"] })}</div>`;
+    return html`<div class="banner" role="alert">${t("banner.stale", { text: stale[1]["no-reply"] })}</div>`;
   }
   return null;
+}
+
+// A screen. A mistake in drawing it must not stop the page.
+class Shown extends Component {
+  static getDerivedStateFromError(error) {
+    console.error(error);
+    return { error };
+  }
+
+  render({ of: Screen }, { error }) {
+    if (!error) return html`<${Screen} />`;
+    return html`<div class="panel" role="alert"><p class="empty bad">${t("broken", { text: String(error) })}</p>
+      <p class="empty"><button onClick=${() => location.reload()}>${t("broken.reload")}</button></p></div>`;
+  }
+}
+
+// Leads past the navigation. The address is taken by the screens, so it is no link that a browser follows.
+function Skip() {
+  const skip = (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  };
+  return html`<a class="skip" href="#main" onClick=${skip}>${t("skip")}</a>`;
 }
 
 function App() {
@@ -130,9 +158,10 @@ function App() {
   const { Screen } = screens[route.value.screen];
   document.title = `${t("nav." + route.value.screen)} · Tidegate`;
   return html`<div class="frame">
+      <${Skip} />
       <${Bar} />
       <${Nav} />
-      <main class="main" id="main"><${Banner} /><${Screen} key=${route.value.screen} /></main>
+      <main class="main" id="main" tabindex="-1"><${Banner} /><${Shown} key=${route.value.screen} of=${Screen} /></main>
     </div>
     <${Dialog} /><${Notices} />`;
 }
@@ -143,9 +172,32 @@ effect(() => {
   render(html`<${App} />`, root);
 });
 
+// Whether single keys do something. Who dictates, or rests a hand on the keyboard, can switch them off.
+let hasKeys = remembered("keys", ["off"]) !== "off";
+
+function help() {
+  const choose = (event) => {
+    hasKeys = event.target.checked;
+    remember("keys", hasKeys ? "on" : "off");
+  };
+  ask({
+    title: t("help.title"),
+    body: html`<table><tbody>
+        <tr><td><kbd>/</kbd></td><td>${t("help.search")}</td></tr>
+        <tr><td><kbd>?</kbd></td><td>${t("help.keys")}</td></tr>
+        ${Object.entries(LETTERS).map(([letter, name]) => html`<tr><td><kbd>g</kbd> <kbd>${letter}</kbd></td><td>${t("nav." + name)}</td></tr>`)}
+      </tbody></table>
+      <label class="check"><input type="checkbox" defaultChecked=${hasKeys} onChange=${choose} /><span>${t("help.use")}</span></label>`,
+    verb: t("close"),
+    isTold: true,
+    act: async () => {},
+  });
+}
+
 let isGoing = false;
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,textarea,select,dialog")) return;
+  if (!session.value || !hasKeys || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input,textarea,select,dialog")) return;
   if (isGoing && LETTERS[event.key]) go(href(LETTERS[event.key]));
   isGoing = event.key === "g";
   if (event.key === "/") {
@@ -156,20 +208,10 @@ addEventListener("keydown", (event) => {
       field.select();
     }
   }
-  if (event.key === "?") {
-    ask({
-      title: t("help.title"),
-      body: html`<table><tbody>
-        <tr><td><kbd>/</kbd></td><td>${t("help.search")}</td></tr>
-        ${Object.entries(LETTERS).map(([letter, name]) => html`<tr><td><kbd>g</kbd> <kbd>${letter}</kbd></td><td>${t("nav." + name)}</td></tr>`)}
-      </tbody></table>`,
-      verb: t("close"),
-      act: async () => {},
-    });
-  }
+  if (event.key === "?") help();
 });
 
-// A screen begins with nothing of the one before.
+// Nothing of what was shown stays when nobody is signed in.
 effect(() => {
   if (!session.value) topics.value = {};
 });

@@ -2,11 +2,13 @@
 
 import { Component } from "./vendor/preact.module.js";
 import { signal } from "./vendor/signals-core.module.js";
-import { asText, Failure, Refused } from "./api.js";
+import { asText, Failure, keyId, keyOf, Refused } from "./api.js";
 import { countdown, number, short } from "./format.js";
 import { html } from "./html.js";
 import { knows, t } from "./lang.js";
 import { now, observe } from "./live.js";
+import { adjust, chosen, database, route, withParams } from "./route.js";
+import { isPattern } from "./scan.js";
 
 // A key or another name that a client chose.
 export function Key({ of }) {
@@ -20,13 +22,14 @@ export function Panel({ title, tools, children }) {
   </section>`;
 }
 
-// A table. A column is { name, cell(row), num }; rows that lead somewhere have an address.
+// A table, whose label names it for those who can't see it. A column is { name, cell(row), num }; rows that lead
+// somewhere have an address.
 export function Table({ columns, rows, empty, address, id, selected, label }) {
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   const open = (row) => (event) => {
     if (!event.target.closest("a,button,input")) location.hash = address(row);
   };
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label || empty}>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
     <table>
       <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.num ? "num" : ""}>${column.name}</th>`)}</tr></thead>
       <tbody>${rows.map((row, at) => html`<tr
@@ -39,6 +42,42 @@ export function Table({ columns, rows, empty, address, id, selected, label }) {
       >${columns.map((column) => html`<td class=${column.num ? "num" : ""}>${column.cell(row, at)}</td>`)}</tr>`)}</tbody>
     </table>
   </div>`;
+}
+
+// A column of buttons.
+export const actions = (cell) => ({ name: html`<span class="hidden-text">${t("col.action")}</span>`, cell });
+
+// The keys that a search has found, as a table whose rows have a `key` each, and how far the search is.
+export function Found({ scan, none, columns, rows, label }) {
+  const { found, looked, done, busy, error } = scan.state.value;
+  const id = ({ key }) => keyId(key);
+  const far = busy ? t("scan.busy", { n: number(looked) }) : t(done ? "scan.all" : "scan.some", { n: number(found.length) });
+  return html`<${Panel}>
+    ${(found.length > 0 || done) && html`<${Table} columns=${columns} rows=${rows} id=${id} selected=${chosen() || undefined} label=${label}
+      address=${(row) => withParams({ key: id(row), find: "" })} empty=${scan.text ? t("scan.none", { text: scan.text }) : none} />`}
+    <div class="body tools">
+      <span class="muted">${error ? html`<span class="bad">${reason(error)}</span>` : far}</span>
+      ${busy && html`<button onClick=${() => scan.stop()}>${t("scan.stop")}</button>`}
+      ${!busy && !done && html`<button onClick=${() => scan.more()}>${t("scan.more")}</button>`}
+    </div>
+  <//>`;
+}
+
+// The search above the keys of a screen, and their database. Where it `opens`, a whole name leads to its key.
+export function Finder({ placeholder, opens, children }) {
+  const find = (q, isWhole) => adjust({ q, ...(opens && isWhole && q && !isPattern(q) ? { key: keyId(q), find: "" } : {}) });
+  return html`<div class="tools">
+    <${Search} value=${route.value.params.get("q") || ""} placeholder=${placeholder} onSearch=${find} />${children}<${Database} />
+  </div>`;
+}
+
+// The head of what is shown of the chosen key.
+export function KeyHead({ id, about, children }) {
+  return html`<header class="panel"><div class="body tools">
+    <div class="grow"><h2><${Key} of=${keyOf(id)} /></h2><span class="muted">${about}</span></div>
+    ${children}
+    <a class="button" href=${withParams({ key: "", find: "" })}>${t("close")}</a>
+  </div></header>`;
 }
 
 // Why a row of a list shows nothing.
@@ -128,7 +167,8 @@ export function reason(error) {
 // A question before something is done: a form in a dialog.
 const question = signal(null);
 
-// Asks. `act` gets the fields of the form; if it fails, the dialog stays and says why.
+// Asks. `act` gets the fields of the form; if it fails, the dialog stays and says why. What `isTold` only can't be
+// declined.
 export function ask(asked) {
   question.value = { ...asked, error: "", busy: false };
 }
@@ -141,7 +181,8 @@ export class Dialog extends Component {
   render() {
     const asked = question.value;
     if (!asked) return null;
-    const close = () => (question.value = null);
+    // The browser gives the focus back to where it was.
+    const closed = () => !this.dialog.open && (question.value = null);
     const submit = async (event) => {
       event.preventDefault();
       const fields = Object.fromEntries(new FormData(event.target));
@@ -151,13 +192,13 @@ export class Dialog extends Component {
       const isOpen = () => question.peek() === own;
       try {
         await asked.act(fields);
-        if (isOpen()) question.value = null;
+        if (isOpen()) this.dialog.close();
       } catch (error) {
         if (isOpen()) question.value = { ...asked, busy: false, error: reason(error) };
         else notify(reason(error), true);
       }
     };
-    return html`<dialog ref=${(dialog) => (this.dialog = dialog)} onClose=${close} aria-labelledby="dialog-title">
+    return html`<dialog ref=${(dialog) => (this.dialog = dialog)} onClose=${closed} aria-labelledby="dialog-title">
       <form onSubmit=${submit}>
         <h2 id="dialog-title">${asked.title}</h2>
         ${asked.body}
@@ -168,7 +209,7 @@ export class Dialog extends Component {
         )}
         <p class="said" role="alert">${asked.error}</p>
         <div class="actions">
-          <button type="button" onClick=${close}>${t("cancel")}</button>
+          ${!asked.isTold && html`<button type="button" onClick=${() => this.dialog.close()}>${t("cancel")}</button>`}
           <button type="submit" disabled=${asked.busy} class=${"is-main " + (asked.isBad ? "is-bad" : "")}>${asked.verb}</button>
         </div>
       </form>
@@ -179,8 +220,13 @@ export class Dialog extends Component {
 // A field whose value goes where it belongs when the reader has stopped typing. Until then the page may be drawn anew,
 // which must not take back what was typed.
 export class Search extends Component {
+  componentWillUnmount() {
+    clearTimeout(this.timer);
+  }
+
   render({ value, placeholder, onSearch, label }) {
     if (value !== this.known) {
+      clearTimeout(this.timer);
       this.known = value;
       this.typed = value;
     }
@@ -201,4 +247,19 @@ export class Search extends Component {
   }
 }
 
-export { number };
+// The database whose keys a screen shows. Another one takes effect as it is typed.
+export class Database extends Component {
+  render() {
+    const known = String(database());
+    if (known !== this.known) {
+      this.known = known;
+      this.typed = known;
+    }
+    const choose = (event) => {
+      this.typed = event.target.value;
+      if (/^\d{1,9}$/.test(this.typed)) adjust({ db: Number(this.typed) || "", key: "", find: "" });
+    };
+    return html`<label class="nowrap" style=${{ gridAutoFlow: "column", alignItems: "center", gap: "6px" }}><span>${t("database")}</span>
+      <input type="number" min="0" step="1" style=${{ width: "8ch" }} value=${this.typed} onInput=${choose} /></label>`;
+  }
+}

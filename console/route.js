@@ -1,6 +1,7 @@
 // The address: which screen is shown, and its filters. A link to what one sees can be sent to somebody else.
 
 import { signal } from "./vendor/signals-core.module.js";
+import { session } from "./api.js";
 
 export const SCREENS = [
   "overview",
@@ -38,6 +39,21 @@ export function href(screen, params = {}) {
 export function withParams(changes) {
   return href(route.value.screen, { ...Object.fromEntries(route.value.params), ...changes });
 }
+
+// The id of the chosen key; null for none.
+export const chosen = () => route.value.params.get("key");
+
+// The database whose keys are shown. Whatever is no number means the first one.
+export function database() {
+  const text = route.value.params.get("db") || "";
+  return /^\d{1,9}$/.test(text) ? Number(text) : 0;
+}
+
+// Whether somebody who is signed in is shown this screen.
+export const isShown = (screen) => Boolean(session.value) && route.value.screen === screen;
+
+// Names the chosen key of a screen among those of all databases; null for none, and when the screen is left.
+export const place = (screen) => (isShown(screen) && chosen() ? database() + " " + chosen() : null);
 
 export function go(address) {
   location.hash = address;

@@ -1,8 +1,9 @@
 // Looks for keys on the server, page by page: the server matches, and each request looks at a bounded number of keys.
 
-import { signal } from "./vendor/signals-core.module.js";
+import { effect, signal } from "./vendor/signals-core.module.js";
 import { asText, Failure, keyId, run } from "./api.js";
 import { whileHidden } from "./live.js";
+import { database, isShown, route } from "./route.js";
 
 // Keys that one request looks at. It may find as many, which are shown a page at a time.
 const LOOKED_AT = 5000;
@@ -15,41 +16,57 @@ const PAUSE_MS = 10;
 
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// The glob that a text stands for: a pattern as it is, else all keys that begin with it.
-export function globOf(text) {
-  return /[*?[]/.test(text) ? text : text.replace(/[\\]/g, "\\\\") + "*";
-}
+// Whether a text is a glob. Any other text is the beginning of a key, or all of it.
+export const isPattern = (text) => /[*?[]/.test(text);
 
-// A search: `found` keys of some `types`, until there are enough, or the reader has seen enough.
+const globOf = (text) => (isPattern(text) ? text : text.replace(/[\\]/g, "\\\\") + "*");
+
+// The search of a screen: `found` keys of some `types`, until there are `page` more, or the reader has seen enough. It
+// begins when the screen is entered or the address asks for something else, and stops when the screen is left. The type
+// null is any; then the address may name one.
 export class Scan {
-  constructor(types) {
+  constructor(screen, types, page) {
     this.types = types;
+    this.page = page;
     this.state = signal({ found: [], looked: 0, done: false, busy: false, error: null });
     this.turn = 0;
+    let searched = null;
+    effect(() => {
+      const { params } = route.value;
+      if (!isShown(screen)) {
+        searched = null;
+        this.stop();
+        return;
+      }
+      const wanted = [params.get("q") || "", database(), (types.includes(null) && params.get("type")) || null];
+      if (JSON.stringify(wanted) === searched) return;
+      searched = JSON.stringify(wanted);
+      this.begin(...wanted);
+    });
   }
 
-  // Begins anew.
-  begin(text, db, most) {
+  begin(text, db, type) {
     this.turn += 1;
     this.text = text;
     this.db = db;
-    this.cursors = this.types.map(() => "0");
-    this.open = this.types.map(() => true);
+    this.asked = type ? [type] : this.types;
+    this.cursors = this.asked.map(() => "0");
+    this.open = this.asked.map(() => true);
     this.seen = new Set();
     this.all = [];
     this.shown = 0;
     this.state.value = { found: [], looked: 0, done: false, busy: true, error: null };
-    return this.more(most);
+    this.more();
   }
 
-  // Shows `most` keys more, and looks on until there are as many.
-  async more(most) {
+  // Shows a page more, and looks on until there is one.
+  async more() {
     const turn = this.turn;
     const limit = this.state.peek().looked + LOOKED_MAX;
-    this.shown += most;
-    this.show({ busy: true });
+    this.shown += this.page;
+    this.show({ busy: true, error: null });
     try {
-      if (this.text && !this.seen.size && !/[*?[]/.test(this.text)) await this.exact(turn);
+      if (this.text && !this.seen.size && !isPattern(this.text)) await this.exact(turn);
       while (turn === this.turn && this.open.includes(true) && this.all.length < this.shown && this.state.peek().looked < limit) {
         await whileHidden();
         if (turn !== this.turn) break;
@@ -77,13 +94,13 @@ export class Scan {
   // The key of just this name is found at once, however many others there are.
   async exact(turn) {
     const [type] = await run([["TYPE", this.text]], this.db);
-    if (turn === this.turn && typeof type === "string" && this.types.some((wanted) => wanted === null ? type !== "none" : wanted === type)) {
+    if (turn === this.turn && typeof type === "string" && this.asked.some((wanted) => wanted === null ? type !== "none" : wanted === type)) {
       this.add([this.text], type);
     }
   }
 
   async step(turn) {
-    const asked = this.types.map((type, at) => ({ type, at })).filter(({ at }) => this.open[at]);
+    const asked = this.asked.map((type, at) => ({ type, at })).filter(({ at }) => this.open[at]);
     const calls = asked.map(({ type, at }) => [
       "SCAN", this.cursors[at], "MATCH", globOf(this.text), "COUNT", String(LOOKED_AT), ...(type ? ["TYPE", type] : []),
     ]);

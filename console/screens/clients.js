@@ -5,8 +5,8 @@ import { asText, call, Failure, findClients, run } from "../api.js";
 import { bytes, clock, duration, micros, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { ask, notify, Panel, reason, Search, Table } from "../parts.js";
-import { adjust, route } from "../route.js";
+import { actions, ask, notify, Panel, reason, Search, Table } from "../parts.js";
+import { adjust, isShown, route } from "../route.js";
 
 // Rows of a list.
 const SHOWN = 200;
@@ -18,9 +18,8 @@ let entered = false;
 let searched = null;
 
 effect(() => {
-  const { screen, params } = route.value;
-  const text = params.get("q") || "";
-  if (screen !== "clients") {
+  const text = route.value.params.get("q") || "";
+  if (!isShown("clients")) {
     entered = false;
     searched = null;
     return;
@@ -56,11 +55,12 @@ async function find(text, from) {
     if (searched !== text) return;
     clients.value = error ? { list: new Failure(error), found: 0, from: 0 } : { list: clientsOf(lines), found, from };
   } catch (error) {
-    clients.value = { list: new Failure(reason(error)), found: 0, from: 0 };
+    if (searched === text) clients.value = { list: new Failure(reason(error)), found: 0, from: 0 };
   }
 }
 
 function again() {
+  if (!entered) return;
   readLogs();
   find(searched, clients.value.from);
 }
@@ -72,8 +72,8 @@ function kill(client) {
     verb: t("clients.kill.verb"),
     isBad: true,
     act: async () => {
-      await call(["CLIENT", "KILL", "ID", client.id]);
-      notify(t("clients.kill.done"));
+      const count = await call(["CLIENT", "KILL", "ID", client.id]);
+      notify(count ? t("clients.kill.done") : t("clients.kill.gone"));
       again();
     },
   });
@@ -93,7 +93,7 @@ function Clients() {
     { name: t("col.idle"), num: true, cell: (row) => duration(row.idle * 1000) },
     { name: t("col.age"), num: true, cell: (row) => duration(row.age * 1000) },
     { name: t("col.memory"), num: true, cell: (row) => bytes(row["tot-mem"]) },
-    { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<button class="is-bad" onClick=${() => kill(row)}>${t("clients.kill.verb")}</button>` },
+    actions((row) => html`<button class="is-bad" onClick=${() => kill(row)}>${t("clients.kill.verb")}</button>`),
   ];
   const step = (to) => html`<button onClick=${() => find(searched, to)}>${t(to < from ? "clients.before" : "clients.next")}</button>`;
   return html`<${Table} columns=${columns} rows=${list} id=${(row) => row.id} empty=${t("clients.none")} label=${t("nav.clients")} />
@@ -110,7 +110,7 @@ function Log({ title, list, figure, name, empty }) {
     { name: t("col.command"), cell: (row) => html`<span class="key">${row[3].map(asText).join(" ")}</span>` },
     { name: t("col.client"), cell: (row) => html`<span class="mono">${asText(row[4])}</span> <span class="muted">${asText(row[5])}</span>` },
   ];
-  return html`<${Panel} title=${title}><${Table} columns=${columns} rows=${list || []} id=${(row) => row[0]} empty=${empty} /><//>`;
+  return html`<${Panel} title=${title}><${Table} columns=${columns} rows=${list || []} id=${(row) => row[0]} empty=${list ? empty : t("loading")} label=${title} /><//>`;
 }
 
 export function Screen() {

@@ -1,12 +1,12 @@
 // A command line, with the hints of COMMAND DOCS. What was asked is kept while the page is open.
 
+import { Component } from "../vendor/preact.module.js";
 import { signal } from "../vendor/signals-core.module.js";
 import { asText, Failure, run, runAsIs } from "../api.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { Panel, reason } from "../parts.js";
-import { route } from "../route.js";
-import { Database } from "./locks.js";
+import { Database, Panel, reason } from "../parts.js";
+import { database } from "../route.js";
 
 const asked = signal([]);
 const line = signal("");
@@ -14,13 +14,17 @@ const docs = signal(null);
 let docsAsked = false;
 let at = 0;
 
-// Splits a line into words as redis-cli does: quotes keep blanks together, and \x escapes stand for bytes.
+// Escapes between double quotes, besides \x and two digits.
+const ESCAPES = { n: "\n", r: "\r", t: "\t", b: "\b", a: "\x07" };
+
+// Splits a line into words as redis-cli does: quotes keep blanks together, and \x escapes stand for bytes. A word with
+// bytes beyond ASCII of which escapes told is { hex }. Returns null if a quote is not closed.
 export function wordsOf(text) {
   const words = [];
   let rest = text.trim();
   while (rest) {
-    let word = "";
-    let isBinary = false;
+    // Characters, and bytes as numbers.
+    const parts = [];
     const quote = rest[0] === '"' || rest[0] === "'" ? rest[0] : "";
     let index = quote ? 1 : 0;
     for (; ; index += 1) {
@@ -30,21 +34,18 @@ export function wordsOf(text) {
       }
       const c = rest[index];
       if (quote ? c === quote : /\s/.test(c)) break;
-      if (quote === '"' && c === "\\" && index + 1 < rest.length) {
-        const hex = /^x([0-9a-fA-F]{2})/.exec(rest.slice(index + 1));
-        if (hex) {
-          word += String.fromCharCode(parseInt(hex[1], 16));
-          isBinary = isBinary || parseInt(hex[1], 16) > 127;
-          index += 3;
-        } else {
-          index += 1;
-          word += { n: "\n", r: "\r", t: "\t", b: "\b", a: "\x07" }[rest[index]] ?? rest[index];
-        }
+      const hex = quote === '"' && /^\\x([0-9a-fA-F]{2})/.exec(rest.slice(index));
+      if (hex) {
+        parts.push(parseInt(hex[1], 16));
+        index += 3;
+      } else if (quote === '"' && c === "\\" && index + 1 < rest.length) {
+        index += 1;
+        parts.push(ESCAPES[rest[index]] ?? rest[index]);
       } else {
-        word += c;
+        parts.push(c);
       }
     }
-    words.push(isBinary ? { hex: [...word].map((c) => c.charCodeAt(0).toString(16).padStart(2, "0")).join("") } : word);
+    words.push(wordOf(parts));
     rest = rest.slice(quote ? index + 1 : index);
     if (quote && rest && !/^\s/.test(rest)) return null;
     rest = rest.trimStart();
@@ -52,10 +53,24 @@ export function wordsOf(text) {
   return words;
 }
 
+function wordOf(parts) {
+  const text = parts.map((part) => (typeof part === "number" ? String.fromCharCode(part) : part)).join("");
+  if (!parts.some((part) => part > 127)) return text;
+  // A character may consist of two parts, which only together have bytes.
+  const runs = [];
+  for (const part of parts) {
+    if (typeof part === "number") runs.push([part]);
+    else if (typeof runs.at(-1) === "string") runs.push(runs.pop() + part);
+    else runs.push(part);
+  }
+  const bytes = runs.flatMap((run) => (typeof run === "string" ? [...new TextEncoder().encode(run)] : run));
+  return { hex: bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+}
+
 // A reply, as it was sent, in the form in which redis-cli shows it. Maps keep their order and their duplicates.
 export function show(value, indent = "") {
   if (value === null) return "(nil)";
-  if (typeof value === "number") return "(integer) " + value;
+  if (typeof value === "number") return (Number.isInteger(value) ? "(integer) " : "(double) ") + value;
   if (typeof value === "string") return '"' + asText(value) + '"';
   if (typeof value === "boolean") return "(" + value + ")";
   if (Array.isArray(value)) {
@@ -70,7 +85,7 @@ export function show(value, indent = "") {
   }
   if ("error" in value) return "(error) " + value.error;
   if ("status" in value) return asText(value.status);
-  if ("number" in value) return "(integer) " + value.number;
+  if ("number" in value) return (/^-?\d+$/.test(value.number) ? "(integer) " : "(double) ") + value.number;
   if ("hex" in value || "cut" in value) return '"' + asText(value) + '"' + ("bytes" in value ? ` (${value.bytes} bytes)` : "");
   const entries = pairs(value.map || value.push || []);
   if (!entries.length) return "(empty map)";
@@ -152,7 +167,7 @@ async function submit(event) {
   line.value = "";
   if (!words) return done(t("command.quotes"), true);
   try {
-    const [reply] = await runAsIs([words], Number(route.value.params.get("db") || 0));
+    const [reply] = await runAsIs([words], database());
     done(show(reply), reply !== null && typeof reply === "object" && "error" in reply);
   } catch (error) {
     done(reason(error), true);
@@ -167,16 +182,36 @@ function recall(event) {
   line.value = at < asked.value.length ? asked.value[at].text : "";
 }
 
+// What was asked, and the replies. A new one scrolls into view.
+class Replies extends Component {
+  componentDidMount() {
+    this.scroll();
+  }
+
+  componentDidUpdate() {
+    if (asked.peek() !== this.seen) this.scroll();
+  }
+
+  scroll() {
+    this.seen = asked.peek();
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  render() {
+    return html`<div class="console-out" role="log" aria-live="polite" tabindex="0" aria-label=${t("nav.command")} ref=${(log) => (this.log = log || this.log)}>
+      ${asked.value.length
+        ? asked.value.map((entry) => html`<pre class="asked">> ${asText(entry.text)}</pre><pre class=${entry.isBad ? "bad" : ""}>${entry.reply ?? "…"}</pre>`)
+        : html`<p class="muted">${t("command.empty")}</p>`}
+    </div>`;
+  }
+}
+
 export function Screen() {
   askDocs();
   return html`
     <header><h1>${t("nav.command")}</h1><span class="muted">${t("command.about")}</span></header>
     <${Panel}>
-      <div class="console-out" role="log" aria-live="polite" tabindex="0" aria-label=${t("nav.command")}>
-        ${asked.value.length
-          ? asked.value.map((entry) => html`<pre class="asked">> ${asText(entry.text)}</pre><pre class=${entry.isBad ? "bad" : ""}>${entry.reply ?? "…"}</pre>`)
-          : html`<p class="muted">${t("command.empty")}</p>`}
-      </div>
+      <${Replies} />
       <form class="body tools" onSubmit=${submit}>
         <input class="key grow" style=${{ maxWidth: "none" }} data-search aria-label=${t("nav.command")} placeholder="WHO lock:report" autocomplete="off" autocapitalize="none" spellcheck=${false}
           value=${line.value} onInput=${(event) => (line.value = event.target.value)} onKeyDown=${recall} />

@@ -7,11 +7,22 @@ import { t } from "../lang.js";
 import { topics } from "../live.js";
 import { Key, Panel, reason, Search, Table } from "../parts.js";
 import { adjust, href, route } from "../route.js";
+import { isOfLimit, limitOf } from "./limits.js";
 import { eventOf, reasonOf } from "./locks.js";
 
 export const query = () => "events";
 
 const KINDS = ["granted", "refused", "released", "lapsed", "broken", "sold", "removed", "dead-letter", "dead-letter-stays"];
+
+// The screen that shows the key of an event. A grant does not say of what kind it is: most are of locks, and the screen
+// of locks leads on to a stock.
+function addressOf(row) {
+  const address = (screen) => href(screen, { key: keyId(row.key), db: row.db || "" });
+  if (isOfLimit(row)) return href("limits", limitOf(row));
+  if (row.group !== undefined) return address("queues");
+  if (row.event === "sold" || /^stock\./.test(row.command || "")) return address("stocks");
+  return address("locks");
+}
 
 // What an event says besides its key and holder.
 function about(row) {
@@ -34,7 +45,7 @@ export function Screen() {
   const columns = [
     { name: t("col.when"), cell: (row) => html`<span class="nowrap">${clock(row["at-ms"])}</span>` },
     { name: t("col.event"), cell: (row) => html`<span class=${["lapsed", "broken", "refused"].includes(row.event) ? "warn" : row.event.startsWith("dead") ? "bad" : ""}>${eventOf(row.event)}</span>` },
-    { name: t("col.key"), cell: (row) => html`<a href=${href("locks", { key: keyId(row.key), q: asText(row.key), db: row.db || "" })}><${Key} of=${row.key} /></a>` },
+    { name: t("col.key"), cell: (row) => html`<a href=${addressOf(row)}><${Key} of=${row.key} /></a>` },
     { name: t("col.who"), cell: (row) => html`<${Key} of=${row.holder} />` },
     { name: t("col.about"), cell: about },
     { name: t("col.client"), cell: (row) => html`<span class="mono">${asText(row["client-addr"])}</span>` },

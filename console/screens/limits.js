@@ -1,14 +1,14 @@
 // Limits: which of them refuse whom, and what is left of one.
 
 import { effect, signal } from "../vendor/signals-core.module.js";
-import { asText, call, keyId } from "../api.js";
+import { asText, call, keyId, keyOf } from "../api.js";
 import { clock, duration, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
 import { now, topics } from "../live.js";
-import { Facts, Key, Panel, reason, Table } from "../parts.js";
-import { adjust, href, route, withParams } from "../route.js";
-import { Database, reasonOf } from "./locks.js";
+import { actions, Database, Facts, Key, Panel, reason, Table } from "../parts.js";
+import { adjust, database, isShown, route, withParams } from "../route.js";
+import { reasonOf } from "./locks.js";
 
 export const query = () => "events";
 
@@ -21,25 +21,42 @@ const KINDS = {
   CALENDAR: ["max", "unit", "offset-minutes"],
 };
 
-const answer = signal({});
+// Whether an event is a refusal by a limit.
+export const isOfLimit = (event) => event.event === "refused" && /^(limit\.|cl\.throttle|gcra)/.test(event.command || "");
 
-const isOfLimit = (event) => event.event === "refused" && /^(limit\.|cl\.throttle|gcra)/.test(event.command || "");
+// The parameters of the address that ask what is left of the limit of an event.
+export function limitOf({ key, db, reason }) {
+  const kind = (reason || "").toUpperCase();
+  return { of: keyId(key), db: db || "", kind: kind in KINDS ? kind : "" };
+}
+
+// What the address asks for: a key, a kind of rule, and a database. An answer goes with them.
+const kindOf = (params) => (params.get("kind") in KINDS ? params.get("kind") : "GCRA");
+const asked = () => JSON.stringify([route.value.params.get("of"), kindOf(route.value.params), database()]);
+
+const answer = signal({});
 
 async function look(event) {
   event.preventDefault();
   const fields = Object.fromEntries(new FormData(event.target));
-  const parameters = KINDS[fields.kind].map((name) => fields[name]);
-  answer.value = { busy: true };
+  const of = route.value.params.get("of");
+  // The field can't hold bytes that are no text.
+  const key = of && fields.key === asText(keyOf(of)) ? keyOf(of) : fields.key;
+  const [kind, db] = [kindOf(route.value.params), database()];
+  const own = { of: asked(), key, kind, db };
+  answer.value = { ...own, busy: true };
+  let said;
   try {
-    const [granted, said] = await call(["LIMIT.TAKE", "DRYRUN", "RULES", "1", fields.key, fields.kind, ...parameters], Number(route.value.params.get("db") || 0));
-    answer.value = { granted, rule: said.rules[0] };
+    const [granted, { rules }] = await call(["LIMIT.TAKE", "DRYRUN", "RULES", "1", key, kind, ...KINDS[kind].map((name) => fields[name])], db);
+    said = { granted, rule: rules[0] };
   } catch (error) {
-    answer.value = { error };
+    said = { error };
   }
+  if (answer.peek().of === own.of) answer.value = { ...own, ...said };
 }
 
-// All refusals by limits that the server remembers, by their ids, and since when.
-const NOTHING = { events: new Map(), next: 0, sinceMs: null, error: null };
+// All refusals by limits that the server remembers, by their ids.
+const NOTHING = { events: new Map(), next: 0, error: null };
 const remembered = signal(NOTHING);
 
 // Events of a request, and of all requests: the server remembers no more.
@@ -53,14 +70,13 @@ async function read() {
   isReading = true;
   try {
     for (let count = EVENTS_AT_A_TIME; count === EVENTS_AT_A_TIME; ) {
-      const { events, next, sinceMs } = remembered.peek();
+      const { events, next } = remembered.peek();
       const [, said] = await call(["EVENTS", String(next), "COUNT", String(EVENTS_AT_A_TIME)]);
       count = said.events.length;
       const all = new Map(events);
-      for (const event of said.events) all.set(event.id, event);
+      for (const event of said.events.filter(isOfLimit)) all.set(event.id, event);
       while (all.size > EVENTS_MAX) all.delete(all.keys().next().value);
-      const first = sinceMs ?? (said.events[0] ? said.events[0]["at-ms"] : null);
-      remembered.value = { events: all, next: said.next, sinceMs: first, error: null };
+      remembered.value = { events: all, next: said.next, error: null };
     }
   } catch (error) {
     remembered.value = { ...remembered.peek(), error };
@@ -70,14 +86,14 @@ async function read() {
 
 effect(() => {
   // The stream says that there are new events, and has the last few of them only.
-  if (route.value.screen !== "limits") remembered.value = NOTHING;
+  if (!isShown("limits")) remembered.value = NOTHING;
   else if (topics.value.events) read();
 });
 
 // Remembered refusals by key, those that refuse most first.
 function byKey(events) {
   const found = new Map();
-  for (const event of events.filter(isOfLimit)) {
+  for (const event of events) {
     const id = (event.db || 0) + " " + keyId(event.key);
     const row = found.get(id) || { id, db: event.db || 0, key: event.key, count: 0, callers: new Set(), reason: event.reason, at: 0 };
     row.count += 1;
@@ -90,12 +106,13 @@ function byKey(events) {
 }
 
 function Look() {
-  const kind = route.value.params.get("kind") || "GCRA";
-  const { granted, rule, error, busy } = answer.value;
+  const kind = kindOf(route.value.params);
+  const of = route.value.params.get("of");
+  const { key, granted, rule, error, busy, db } = answer.value.of === asked() ? answer.value : {};
   return html`<${Panel} title=${t("limits.look")}>
     <form class="body" onSubmit=${look}>
       <div class="tools">
-        <label class="grow"><span>${t("col.key")}</span><input class="key" name="key" required key=${route.value.params.get("of")} defaultValue=${route.value.params.get("of") || ""} placeholder="caller:7" autocomplete="off" spellcheck=${false} /></label>
+        <label class="grow"><span>${t("col.key")}</span><input class="key" name="key" required key=${of} defaultValue=${of ? asText(keyOf(of)) : ""} placeholder="caller:7" autocomplete="off" spellcheck=${false} /></label>
         <label><span>${t("limits.kind")}</span><select name="kind" onChange=${(event) => adjust({ kind: event.target.value })}>${Object.keys(KINDS).map((name) => html`<option selected=${name === kind}>${name}</option>`)}</select></label>
         ${KINDS[kind].map((name) =>
           name === "unit"
@@ -108,6 +125,9 @@ function Look() {
     </form>
     ${error && html`<p class="empty bad">${reason(error)}</p>`}
     ${rule && html`<div class="body"><${Facts} of=${[
+      [t("col.key"), html`<${Key} of=${key} />`],
+      [t("limits.kind"), kind],
+      [t("database"), db],
       [t("limits.now"), granted ? html`<span class="good">${t("limits.grants")}</span>` : html`<span class="bad">${t("limits.refuses")}</span>`],
       [t("limits.remaining"), `${number(rule.remaining + (granted ? 1 : 0))} / ${number(rule.limit)}`],
       [t("limits.retry"), rule["retry-after-ms"] < 0 ? t("never") : duration(rule["retry-after-ms"])],
@@ -117,24 +137,25 @@ function Look() {
 }
 
 export function Screen() {
-  const { events, sinceMs, error } = remembered.value;
+  const { events, error } = remembered.value;
+  const first = events.values().next().value;
   const rows = byKey([...events.values()]);
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${href("events", { event: "refused", q: asText(row.key) })}><${Key} of=${row.key} /></a>` },
+    { name: t("col.key"), cell: (row) => html`<${Key} of=${row.key} />` },
     { name: t("limits.kind"), cell: (row) => reasonOf(row.reason) },
     { name: t("limits.refusals"), num: true, cell: (row) => number(row.count) },
     { name: t("limits.callers"), num: true, cell: (row) => number(row.callers.size) },
     { name: t("limits.limit"), num: true, cell: (row) => number(row.limit) },
     { name: t("col.last-time"), cell: (row) => html`<span class="nowrap">${clock(row.at)}</span>` },
-    { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<a class="button" href=${withParams({ of: asText(row.key), db: row.db || "", kind: row.reason.toUpperCase() in KINDS ? row.reason.toUpperCase() : "" })}>${t("limits.look")}</a>` },
+    actions((row) => html`<a class="button" href=${withParams(limitOf(row))}>${t("limits.look")}</a>`),
   ];
   return html`
     <header><h1>${t("nav.limits")}</h1><span class="muted">${t("limits.about")}</span></header>
     <${Panel} title=${t("limits.refusing")}>
       ${error
         ? html`<p class="empty bad">${reason(error)}</p>`
-        : html`<${Table} columns=${columns} rows=${rows} id=${(row) => row.id} empty=${topics.value.events ? t("limits.none") : t("loading")} />`}
-      ${sinceMs && rows.length > 0 && html`<p class="empty">${t("limits.since", { time: duration(now.value - sinceMs) })}</p>`}
+        : html`<${Table} columns=${columns} rows=${rows} id=${(row) => row.id} empty=${topics.value.events ? t("limits.none") : t("loading")} label=${t("limits.refusing")} />`}
+      ${first && html`<p class="empty">${t("limits.since", { time: duration(now.value - first["at-ms"]) })}</p>`}
     <//>
     <${Look} />
   `;

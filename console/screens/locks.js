@@ -1,41 +1,16 @@
 // Locks and gates: who holds, who waits, and why somebody was refused.
 
 import { effect, signal } from "../vendor/signals-core.module.js";
-import { asText, call, Failure, keyId, keyOf } from "../api.js";
+import { asText, call, Failure, keyId, keyOf, runFitting } from "../api.js";
 import { clock, countdown, duration, number } from "../format.js";
 import { html } from "../html.js";
 import { knows, t } from "../lang.js";
 import { now, queryOf, topics } from "../live.js";
-import { ask, Fault, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
-import { adjust, route, withParams } from "../route.js";
+import { actions, ask, Fault, Finder, Found, Key, KeyHead, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
+import { chosen, database, href, place, withParams } from "../route.js";
 import { Scan } from "../scan.js";
 
-// Rows of the list.
-const PAGE = 50;
-
-const scan = new Scan(["lock", "gate"]);
-let searched = null;
-
-// Looks when the screen is entered, and when the search has changed.
-effect(() => {
-  const { screen, params } = route.value;
-  if (screen !== "locks") {
-    searched = null;
-    scan.stop();
-    return;
-  }
-  const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0)]);
-  if (wanted === searched) return;
-  searched = wanted;
-  const [text, db] = JSON.parse(wanted);
-  scan.begin(text, db, PAGE);
-});
-
-const chosen = () => route.value.params.get("key");
-const database = () => Number(route.value.params.get("db") || 0);
-
-// Names the chosen key among those of all databases.
-const place = () => (chosen() ? database() + " " + chosen() : null);
+const scan = new Scan("locks", ["lock", "gate"], 50);
 
 export const query = () => queryOf("who", database(), chosen(), scan.state.value.found);
 
@@ -43,23 +18,26 @@ function stateOf(id) {
   return topics.value.who && topics.value.who[id];
 }
 
-const NO_REFUSALS = { place: null, subject: "", list: [], error: null };
+const NO_REFUSALS = { place: null, subject: "", list: null, error: null };
 const refusals = signal(NO_REFUSALS);
 
 // Asks why, when a key is chosen, and again when its refusals are looked for.
 async function askWhy(id, db, subject = "") {
-  const asked = db + " " + id;
+  const own = { ...refusals.peek(), place: db + " " + id, subject };
+  refusals.value = own;
+  // Another search may have begun in the meantime.
+  const show = (said) => refusals.peek() === own && (refusals.value = { ...own, ...said });
   try {
     const words = ["WHY", keyOf(id), ...(subject ? [subject] : []), "COUNT", "20"];
     const [, said] = await call(words, db);
-    if (place() === asked) refusals.value = { place: asked, subject, list: said.refusals, known: said.known, error: null };
+    show({ list: said.refusals, error: null });
   } catch (error) {
-    if (place() === asked) refusals.value = { place: asked, subject, list: [], error };
+    show({ list: [], error });
   }
 }
 
 effect(() => {
-  const wanted = route.value.screen === "locks" ? place() : null;
+  const wanted = place("locks");
   if (refusals.peek().place === wanted) return;
   refusals.value = { ...NO_REFUSALS, place: wanted };
   if (wanted) askWhy(chosen(), database());
@@ -78,30 +56,43 @@ function clientOf(row) {
   return html`<span class="mono">${asText(row["client-addr"])}</span>${row["client-name"] ? html` <span class="muted">${asText(row["client-name"])}</span>` : ""}`;
 }
 
-function breakLock(id, holder) {
+// The commands that end a grant know its holder by name. This throws if the name has another grant than the reader was
+// shown: it may have come back while a note was typed.
+export async function stillHeld(id, db, holder, token) {
+  const [[said]] = await runFitting((count) => [["WHO", keyOf(id), "COUNT", String(count)]], 10000, db);
+  if (said instanceof Failure) throw said;
+  const found = said[1].holders.find((row) => asText(row.holder) === asText(holder));
+  if (found && found.token !== token) throw new Failure(t("held.changed", { token: number(found.token) }));
+}
+
+// Breaks the grant of one holder, or, of `null`, those of all.
+function breakLock(id, row, state) {
   const db = database();
+  const isOnly = state.holding === 1;
   ask({
     title: t("break.title"),
-    body: html`<p>${t("break.body")}</p><p><${Key} of=${keyOf(id)} />${holder && html` · <${Key} of=${holder} />`}</p>`,
+    body: html`<p>${row ? t(isOnly ? "break.body" : "break.share") : t("break.all")}</p><p><${Key} of=${keyOf(id)} />${row && html` · <${Key} of=${row.holder} />`}</p>`,
     fields: [{ name: "note", label: t("break.note"), most: 1024, autofocus: true }],
     verb: t("break.verb"),
     isBad: true,
     act: async ({ note }) => {
-      const [ended] = await call(["LOCK.BREAK", keyOf(id), ...(holder ? [holder] : []), ...(note ? ["NOTE", note] : [])], db);
-      notify(ended ? t("break.done") : t("break.free"));
+      if (row) await stillHeld(id, db, row.holder, row.token);
+      const [ended] = await call(["LOCK.BREAK", keyOf(id), ...(row ? [row.holder] : []), ...(note ? ["NOTE", note] : [])], db);
+      notify(ended ? t("break.done") : row ? t("break.gone") : t("break.free"));
     },
   });
 }
 
-function releasePlace(id, holder) {
+function releasePlace(id, row) {
   const db = database();
   ask({
     title: t("release.title"),
-    body: html`<p>${t("release.body")}</p><p><${Key} of=${keyOf(id)} /> · <${Key} of=${holder} /></p>`,
+    body: html`<p>${t("release.body")}</p><p><${Key} of=${keyOf(id)} /> · <${Key} of=${row.holder} /></p>`,
     verb: t("release.verb"),
     isBad: true,
     act: async () => {
-      const [ended] = await call(["GATE.RELEASE", keyOf(id), holder], db);
+      await stillHeld(id, db, row.holder, row.token);
+      const [ended] = await call(["GATE.RELEASE", keyOf(id), row.holder], db);
       notify(ended ? t("release.done") : t("release.free"));
     },
   });
@@ -117,16 +108,12 @@ function Holders({ id, state }) {
       ? { name: t("col.depth"), num: true, cell: (row) => (row.shared ? t("shared") : number(row.depth)) }
       : { name: t("col.units"), num: true, cell: (row) => number(row.units) },
     { name: t("col.client"), cell: clientOf },
-    {
-      name: html`<span class="hidden-text">${t("col.action")}</span>`,
-      cell: (row) =>
-        state.type === "gate"
-          ? html`<button class="is-bad" onClick=${() => releasePlace(id, row.holder)}>${t("release.verb")}</button>`
-          : html`<button class="is-bad" onClick=${() => breakLock(id, row.holder)}>${t("break.verb")}</button>`,
-    },
-  ];
+    // A string or a hash that programs use as a lock is theirs to end.
+    state.type === "gate" && actions((row) => html`<button class="is-bad" onClick=${() => releasePlace(id, row)}>${t("release.verb")}</button>`),
+    state.type === "lock" && actions((row) => html`<button class="is-bad" onClick=${() => breakLock(id, row, state)}>${t("break.verb")}</button>`),
+  ].filter(Boolean);
   return html`<${Panel} title=${t("locks.holders", { n: number(state.holding) })}>
-    <${Table} columns=${columns} rows=${state.holders || []} id=${(row) => asText(row.holder)} empty=${t("locks.free")} label=${t("locks.holders", { n: state.holding })} />
+    <${Table} columns=${columns} rows=${state.holders || []} id=${(row) => asText(row.holder)} empty=${t("locks.free")} label=${t("locks.holders", { n: number(state.holding) })} />
     ${state.holding > (state.holders || []).length && html`<p class="empty">${t("more", { n: number(state.holding - state.holders.length) })}</p>`}
   <//>`;
 }
@@ -140,7 +127,7 @@ function Waiters({ state }) {
     { name: t("col.client"), cell: clientOf },
   ];
   return html`<${Panel} title=${t("locks.waiters", { n: number(state.waiting) })}>
-    <${Table} columns=${columns} rows=${state.waiters || []} id=${(row, at) => row["client-id"] + ":" + row.ticket} empty=${t("locks.nobody")} />
+    <${Table} columns=${columns} rows=${state.waiters || []} id=${(row) => row["client-id"] + ":" + row.ticket} empty=${t("locks.nobody")} label=${t("locks.waiters", { n: number(state.waiting) })} />
     ${state.waiting > (state.waiters || []).length && html`<p class="empty">${t("more", { n: number(state.waiting - state.waiters.length) })}</p>`}
   <//>`;
 }
@@ -156,7 +143,7 @@ function Why({ id }) {
   const search = (text) => askWhy(id, database(), text);
   return html`<${Panel} title=${t("locks.why")} tools=${html`<button class="is-quiet" onClick=${() => askWhy(id, database(), said.subject)}>${t("again")}</button>`}>
     <div class="body"><${Search} value=${said.subject || ""} placeholder=${t("locks.why.subject")} onSearch=${search} /></div>
-    ${said.error ? html`<p class="empty bad">${reason(said.error)}</p>` : html`<${Table} columns=${columns} rows=${said.list} id=${(row) => row.id} empty=${t("locks.why.none")} />`}
+    ${said.error ? html`<p class="empty bad">${reason(said.error)}</p>` : html`<${Table} columns=${columns} rows=${said.list || []} id=${(row) => row.id} empty=${said.list ? t("locks.why.none") : t("loading")} label=${t("locks.why")} />`}
   <//>`;
 }
 
@@ -168,80 +155,53 @@ function History({ state }) {
     { name: t("col.client"), cell: clientOf },
   ];
   return html`<${Panel} title=${t("locks.history")}>
-    <${Table} columns=${columns} rows=${state.history || []} id=${(row) => row.id} empty=${t("locks.history.none")} />
+    <${Table} columns=${columns} rows=${state.history || []} id=${(row) => row.id} empty=${t("locks.history.none")} label=${t("locks.history")} />
   <//>`;
 }
 
 function Detail({ id }) {
   const state = stateOf(id);
-  const head = html`<header class="panel"><div class="body tools">
-    <div class="grow"><h2><${Key} of=${keyOf(id)} /></h2><span class="muted">${state && state.type ? t("type." + state.type) : ""}</span></div>
-    ${state && state.type === "lock" && state.holding > 0 && html`<button class="is-bad" onClick=${() => breakLock(id)}>${t("break.whole")}</button>`}
-    <a class="button" href=${withParams({ key: "" })}>${t("close")}</a>
-  </div></header>`;
+  const head = html`<${KeyHead} id=${id} about=${state && state.type ? t("type." + state.type) : ""}>
+    ${state && state.type === "lock" && state.holding > 0 && html`<button class="is-bad" onClick=${() => breakLock(id, state.holding === 1 ? state.holders[0] : null, state)}>${t("break.whole")}</button>`}
+  <//>`;
   if (!state) return html`<div>${head}<p class="empty">${t("loading")}</p></div>`;
   if (state.error) return html`<div>${head}<p class="empty bad">${reason(new Failure(state.error))}</p></div>`;
   return html`<div>
     ${head}
+    ${state.type === "stock" && html`<p class="empty"><a href=${href("stocks", { key: id, db: database() || "" })}>${t("locks.stock")}</a></p>`}
     <${Holders} id=${id} state=${state} />
     <${Waiters} state=${state} />
-    <${Why} id=${id} />
+    <${Why} key=${place("locks")} id=${id} />
     <${History} state=${state} />
   </div>`;
 }
 
 function List() {
-  const { found, looked, done, busy, error } = scan.state.value;
-  const text = route.value.params.get("q") || "";
-  const rows = found.map(({ key, type }) => ({ key, type, id: keyId(key), state: stateOf(keyId(key)) }));
+  const rows = scan.state.value.found.map(({ key, type }) => ({ key, type, state: stateOf(keyId(key)) }));
   const waiting = (row) => (row.state && row.state.waiting) || 0;
   // Those that somebody waits for come first, in the order in which they were found.
   rows.sort((a, b) => waiting(b) - waiting(a));
   const first = (row) => row.state && row.state.holders && row.state.holders[0];
+  const lease = (row, { token, holder, "ends-ms": endsMs, "since-ms": sinceMs }) =>
+    html`<${Lease} endsMs=${endsMs} sinceMs=${sinceMs} id=${keyId(row.key) + " " + token + " " + asText(holder)} />`;
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a> <span class="tag">${t("type." + row.type)}</span><${Fault} of=${row.state} />` },
+    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: keyId(row.key) })}><${Key} of=${row.key} /></a> <span class="tag">${t("type." + row.type)}</span><${Fault} of=${row.state} />` },
     { name: t("col.holding"), num: true, cell: (row) => (row.state ? number(row.state.holding) : "") },
     { name: t("col.waiting"), num: true, cell: (row) => (row.state ? html`<span class=${waiting(row) ? "warn" : "muted"}>${number(waiting(row))}</span>` : "") },
     { name: t("col.holder"), cell: (row) => first(row) && html`<${Key} of=${first(row).holder} />` },
-    { name: t("col.lease"), cell: (row) => first(row) && html`<${Lease} endsMs=${first(row)["ends-ms"]} sinceMs=${first(row)["since-ms"]} id=${row.id + " " + first(row).token + " " + asText(first(row).holder)} />` },
+    { name: t("col.lease"), cell: (row) => first(row) && lease(row, first(row)) },
   ];
-  const shown = chosen() ? columns.slice(0, 3) : columns;
-  return html`<${Panel}>
-    <${Table} columns=${shown} rows=${rows} id=${(row) => row.id} selected=${chosen() || undefined} address=${(row) => withParams({ key: row.id })}
-      empty=${busy ? t("scan.busy", { n: number(looked) }) : text ? t("locks.none-found", { text }) : t("locks.none")} label=${t("nav.locks")} />
-    <div class="body tools">
-      <span class="muted">${error ? html`<span class="bad">${reason(error)}</span>` : busy ? t("scan.busy", { n: number(looked) }) : done ? t("scan.all", { n: number(found.length) }) : t("scan.some", { n: number(found.length) })}</span>
-      ${busy && html`<button onClick=${() => scan.stop()}>${t("scan.stop")}</button>`}
-      ${!busy && !done && html`<button onClick=${() => scan.more(PAGE)}>${t("scan.more")}</button>`}
-    </div>
-  <//>`;
+  return html`<${Found} scan=${scan} none=${t("locks.none")} columns=${chosen() ? columns.slice(0, 3) : columns} rows=${rows} label=${t("nav.locks")} />`;
 }
 
 export function Screen() {
-  const { params } = route.value;
   const id = chosen();
-  // A whole name opens its key: who holds a given lock is one search away.
-  const search = (text, isWhole) => {
-    adjust({ q: text, key: isWhole && text && !/[*?[]/.test(text) ? "t:" + text : params.get("key") && !text ? "" : params.get("key") });
-  };
   return html`
     <header><h1>${t("nav.locks")}</h1><span class="muted">${t("locks.about")}</span></header>
-    <div class="tools">
-      <${Search} value=${params.get("q") || ""} placeholder=${t("locks.search")} onSearch=${search} />
-      <${Database} />
-    </div>
+    <${Finder} placeholder=${t("locks.search")} opens />
     <div class=${"beside" + (id ? "" : " is-single")}>
       <${List} />
       ${id && html`<${Detail} id=${id} />`}
     </div>
   `;
 }
-
-// The database whose keys a screen shows.
-export function Database() {
-  const choose = (event) => (location.hash = withParams({ db: event.target.value === "0" ? "" : event.target.value, key: "" }));
-  const { params } = route.value;
-  return html`<label class="nowrap" style=${{ gridAutoFlow: "column", alignItems: "center", gap: "6px" }}><span>${t("database")}</span>
-    <input type="number" min="0" max="9999" style=${{ width: "8ch" }} key=${params.get("db")} defaultValue=${params.get("db") || "0"} onChange=${choose} /></label>`;
-}
-

@@ -2,12 +2,12 @@
 
 import { signal } from "../vendor/signals-core.module.js";
 import { asText, call, Failure, run } from "../api.js";
-import { clock, duration } from "../format.js";
+import { clock, countdown } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { ask, Facts, Key, notify, Panel, reason } from "../parts.js";
-import { route } from "../route.js";
-import { Database } from "./locks.js";
+import { now, serverNow } from "../live.js";
+import { ask, Database, Facts, Key, notify, Panel, reason } from "../parts.js";
+import { database } from "../route.js";
 
 // Milliseconds of Unix time at which ID.NEXT counts from, unless a program says otherwise: 2020-01-01.
 const EPOCH_MS = 1577836800000;
@@ -17,8 +17,6 @@ const BELOW_BITS = 22n;
 
 const ids = signal({});
 const request = signal({});
-
-const database = () => Number(route.value.params.get("db") || 0);
 
 // What a kept reply begins with.
 const MARK = "ff4f4e43450d0a01";
@@ -46,7 +44,7 @@ async function readRequest(key, db) {
     if (type instanceof Failure) throw type;
     // Any key may have this name. Only a reply that ONCE has kept says that the request has run.
     const mark = type === "string" ? await call(["GETRANGE", key, "0", String(MARK.length / 2 - 1)], db) : null;
-    request.value = { key, db, type, ttl, isKept: mark !== null && mark.hex === MARK };
+    request.value = { key, db, type, endsMs: ttl < 0 ? null : serverNow() + ttl, isKept: mark !== null && mark.hex === MARK };
   } catch (error) {
     request.value = { key, db, error };
   }
@@ -96,9 +94,11 @@ export function Screen() {
         ${error && html`<p class="empty bad">${reason(error)}</p>`}
         ${key && !error && (last === null
           ? html`<p class="empty">${t("once.no-ids")}</p>`
+          : !/^\d+$/.test(asText(last))
+          ? html`<p class="empty warn">${t("once.no-id")}</p>`
           : html`<div class="body"><${Facts} of=${[
               [t("once.last"), html`<span class="mono">${asText(last)}</span>`],
-              [t("once.shape"), timeOf(last) ? "snowflake" : "counter"],
+              [t("once.shape"), t(timeOf(last) ? "once.snowflake" : "once.counter")],
               timeOf(last) && [t("once.time"), clock(timeOf(last))],
             ]} /></div>`)}
       <//>
@@ -111,7 +111,7 @@ export function Screen() {
           ? html`<p class="empty warn">${t("once.other")}</p>`
           : html`<div class="body"><${Facts} of=${[
               [t("once.state"), html`<span class="good">${t("once.known")}</span>`],
-              [t("once.kept"), asked.ttl < 0 ? t("ttl.none") : duration(asked.ttl)],
+              [t("once.kept"), asked.endsMs === null ? t("lease.none") : countdown(asked.endsMs - now.value)],
             ]} /><div class="gap"></div><button class="is-bad" onClick=${() => forget(asked.key, asked.db)}>${t("once.forget.verb")}</button></div>`)}
       <//>
     </div>

@@ -1,12 +1,12 @@
 // What is wrong first, in words; then how the server is.
 
 import { computed, effect } from "../vendor/signals-core.module.js";
-import { call } from "../api.js";
+import { call, Failure, run } from "../api.js";
 import { bytes, clock, duration, micros, number, short } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
-import { now, tick, topics } from "../live.js";
-import { ask, Chart, Facts, notify, Panel } from "../parts.js";
+import { link, now, tick, topics } from "../live.js";
+import { ask, Chart, Facts, Key, notify, Panel, reason } from "../parts.js";
 import { href } from "../route.js";
 
 export const query = () => "overview";
@@ -112,7 +112,7 @@ export function worries() {
   if (grown("evicted") > 0) add("warn", "evicted", { n: number(grown("evicted")) });
   if (Number(fields.log_slowest_sync_usec) > 100000) add("warn", "slow-sync", { time: micros(Number(fields.log_slowest_sync_usec)) });
   if (fields.rdb_last_bgsave_status === "err") add("warn", "save-failed", {});
-  if (fields.aof_last_bgrewrite_status === "err") add("warn", "save-failed", {});
+  if (fields.aof_last_bgrewrite_status === "err") add("warn", "rewrite-failed", {});
   if (grown("dead") > 0) add("warn", "dead", { n: number(grown("dead")) }, { address: href("queues") });
   if (grown("lapsed") > 0) add("warn", "lapsed", { n: number(grown("lapsed")) }, { address: href("events", { event: "lapsed" }) });
   if (grown("refused") > 100) add("note", "refused", { n: number(grown("refused")) }, { address: href("events", { event: "refused" }) });
@@ -121,17 +121,33 @@ export function worries() {
   return list.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
 }
 
-function endScript() {
+// Asks whether to end what runs. Of a function the server says the name; of a script only its log does.
+async function endScript() {
+  let name;
+  try {
+    const [stats] = await run([["FUNCTION", "STATS"]]);
+    name = stats instanceof Failure ? undefined : stats.running_script && stats.running_script.name;
+  } catch (error) {
+    notify(reason(error), true);
+    return;
+  }
   ask({
     title: t("script.kill.title"),
-    body: html`<p>${t("script.kill.body")}</p>`,
+    body: html`<p>${name ? html`<${Key} of=${name} />` : t("script.kill.name")}</p><p>${t("script.kill.body")}</p>`,
     verb: t("script.kill.verb"),
     isBad: true,
     act: async () => {
-      await call(["SCRIPT", "KILL"]);
+      await kill();
       notify(t("script.kill.done"));
     },
   });
+}
+
+// SCRIPT KILL does not end a function: its error names the command that does.
+async function kill() {
+  const [said] = await run([["SCRIPT", "KILL"]]);
+  if (said instanceof Failure && said.text.includes("FUNCTION KILL")) await call(["FUNCTION", "KILL"]);
+  else if (said instanceof Failure) throw said;
 }
 
 function Worries() {
@@ -141,7 +157,9 @@ function Worries() {
     ${!known && !list.length
       ? html`<p class="empty">${t("loading")}</p>`
       : !list.length
-        ? html`<p class="empty good">${t("overview.nothing")}</p>`
+        ? link.value === "lost"
+          ? html`<p class="empty">${t("overview.unknown")}</p>`
+          : html`<p class="empty good">${t("overview.nothing")}</p>`
         : html`<ul class="worries">${list.map(
             (worry) => html`<li class=${worry.level === "note" ? "muted" : worry.level}>
               <span aria-hidden="true"></span>
@@ -234,7 +252,7 @@ export function Screen() {
       <${Group} />
       <${Panel} title=${t("overview.server")}>
         <div class="body"><${Facts} of=${[
-          [t("fact.keys"), number(keys)],
+          [t("fact.keys"), fields.redis_version ? number(keys) : "–"],
           [t("fact.memory"), Number(fields.maxmemory) ? `${bytes(fields.used_memory)} / ${bytes(fields.maxmemory)}` : bytes(fields.used_memory)],
           [t("fact.resident"), bytes(fields.used_memory_rss)],
           [t("fact.clients"), `${number(fields.connected_clients)} / ${short(Number(fields.maxclients))}`],

@@ -6,17 +6,17 @@ import { clock, micros, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
 import { Facts, Panel, reason, Search, Table } from "../parts.js";
-import { adjust, route, withParams } from "../route.js";
-import { show, wordsOf } from "./command.js";
+import { adjust, isShown, route, withParams } from "../route.js";
+import { show as asShown, wordsOf } from "./command.js";
 
-const list = signal({ scripts: null, slow: [], stats: null });
+const list = signal({ scripts: null, slow: null, stats: null });
 const detail = signal({ name: null });
 const linted = signal(null);
 const traced = signal(null);
 let entered = false;
 
 effect(() => {
-  if (route.value.screen !== "scripts") {
+  if (!isShown("scripts")) {
     entered = false;
   } else if (!entered) {
     entered = true;
@@ -24,10 +24,11 @@ effect(() => {
   }
 });
 
+const chosenScript = () => (isShown("scripts") ? route.value.params.get("script") : null);
+
 effect(() => {
-  const { screen, params } = route.value;
-  const name = params.get("script");
-  if (screen === "scripts" && name && detail.peek().name !== name) readOne(name);
+  const name = chosenScript();
+  if (name && (detail.peek().name !== name || detail.peek().error)) readOne(name);
 });
 
 async function read() {
@@ -35,21 +36,28 @@ async function read() {
     const [scripts, slow, stats] = await runAsIs([["SCRIPT", "LIST"], ["SCRIPT", "SLOW", "GET", "30"], ["SCRIPT", "STATS"]]);
     list.value = { scripts: plain(scripts), slow, stats };
   } catch (error) {
-    list.value = { scripts: new Failure(reason(error)), slow: [], stats: null };
+    const failed = { error: reason(error) };
+    list.value = { scripts: new Failure(failed.error), slow: failed, stats: failed };
   }
 }
 
+function again() {
+  read();
+  if (chosenScript()) readOne(chosenScript());
+}
+
 async function readOne(name) {
-  detail.value = { name };
+  const show = (said) => chosenScript() === name && (detail.value = { name, ...said });
+  show({});
   try {
     const [reply] = await runAsIs([["SCRIPT", "SHOW", name]]);
     const said = plain(reply);
     if (said instanceof Failure) throw said;
     const text = said.text ?? said.script ?? said.code;
     const [warnings] = text ? await run([["SCRIPT", "LINT", text]]) : [[]];
-    detail.value = { name, said, text, warnings, shown: show(reply) };
+    show({ said, text, warnings, shown: asShown(reply) });
   } catch (error) {
-    detail.value = { name, error };
+    show({ error });
   }
 }
 
@@ -65,10 +73,13 @@ async function lint(event) {
 async function trace(event) {
   event.preventDefault();
   const words = wordsOf(new FormData(event.target).get("words"));
-  if (!words) return;
+  if (!words) {
+    traced.value = { error: new Failure(t("command.quotes")) };
+    return;
+  }
   try {
     const [reply] = await runAsIs([["SCRIPT", "TRACE", ...words]]);
-    traced.value = { reply: show(reply) };
+    traced.value = { reply: asShown(reply) };
   } catch (error) {
     traced.value = { error };
   }
@@ -83,7 +94,7 @@ function Warnings({ of }) {
 // A reply as text, or why there is none.
 function shown(reply) {
   const said = plain(reply);
-  return said instanceof Failure ? reason(said) : show(reply);
+  return said instanceof Failure ? reason(said) : asShown(reply);
 }
 
 const time = (value) => (value === undefined || value === null ? "" : micros(Number(value)));
@@ -110,7 +121,7 @@ export function Screen() {
     <header><h1>${t("nav.scripts")}</h1><span class="muted">${t("scripts.about")}</span></header>
     <div class="tools">
       <${Search} value=${text} placeholder=${t("scripts.search")} onSearch=${(q) => adjust({ q })} />
-      <button onClick=${read}>${t("again")}</button>
+      <button onClick=${again}>${t("again")}</button>
     </div>
     ${name && html`<${Panel} title=${name} tools=${html`<a class="button" href=${withParams({ script: "" })}>${t("close")}</a>`}>
       <div class="body">
@@ -124,8 +135,8 @@ export function Screen() {
       ${scripts instanceof Failure ? html`<p class="empty bad">${reason(scripts)}</p>` : html`<${Table} columns=${columns} rows=${rows} empty=${scripts ? t("scripts.none") : t("loading")} label=${t("scripts.loaded")} />`}
     <//>
     <div class="columns">
-      <${Panel} title=${t("scripts.slow")}><div class="body"><pre class="value">${Array.isArray(slow) && !slow.length ? t("scripts.no-slow") : shown(slow)}</pre></div><//>
-      <${Panel} title=${t("scripts.stats")}><div class="body"><pre class="value">${stats ? shown(stats) : ""}</pre></div><//>
+      <${Panel} title=${t("scripts.slow")}><div class="body"><pre class="value">${slow === null ? t("loading") : Array.isArray(slow) && !slow.length ? t("scripts.no-slow") : shown(slow)}</pre></div><//>
+      <${Panel} title=${t("scripts.stats")}><div class="body"><pre class="value">${stats ? shown(stats) : t("loading")}</pre></div><//>
     </div>
     <div class="columns">
       <${Panel} title=${t("scripts.lint")}><form class="body" onSubmit=${lint}>

@@ -1,40 +1,25 @@
 // Stocks: what is available, held and sold, who holds it, and who refills it.
 
-import { effect } from "../vendor/signals-core.module.js";
 import { asText, call, Failure, keyId, keyOf } from "../api.js";
 import { duration, number } from "../format.js";
 import { html } from "../html.js";
 import { t } from "../lang.js";
 import { now, queryOf, topics } from "../live.js";
-import { ask, Facts, Fault, Key, Lease, notify, Panel, reason, Search, Table } from "../parts.js";
-import { adjust, route, withParams } from "../route.js";
+import { actions, ask, Facts, Fault, Finder, Found, Key, KeyHead, Lease, notify, Panel, reason, Table } from "../parts.js";
+import { chosen, database, withParams } from "../route.js";
 import { Scan } from "../scan.js";
-import { Database } from "./locks.js";
+import { stillHeld } from "./locks.js";
 
-const PAGE = 50;
-const scan = new Scan(["stock"]);
-let searched = null;
-
-effect(() => {
-  const { screen, params } = route.value;
-  if (screen !== "stocks") {
-    searched = null;
-    scan.stop();
-    return;
-  }
-  const wanted = JSON.stringify([params.get("q") || "", Number(params.get("db") || 0)]);
-  if (wanted !== searched) {
-    searched = wanted;
-    scan.begin(...JSON.parse(wanted), PAGE);
-  }
-});
-
-const chosen = () => route.value.params.get("key");
-const database = () => Number(route.value.params.get("db") || 0);
+const scan = new Scan("stocks", ["stock"], 50);
 
 export const query = () => queryOf("stocks", database(), chosen(), scan.state.value.found);
 
 const stateOf = (id) => topics.value.stocks && topics.value.stocks[id];
+
+// The colour of a part of the bar, beside its name.
+function Part({ of }) {
+  return html`<i class=${"part " + of} aria-hidden="true"></i>`;
+}
 
 // How the total is shared: held and sold as parts of a bar.
 function Meter({ state }) {
@@ -45,7 +30,7 @@ function Meter({ state }) {
   </div>`;
 }
 
-function cancel(id, order) {
+function cancel(id, { order, token }) {
   const db = database();
   ask({
     title: t("stocks.cancel.title"),
@@ -53,6 +38,7 @@ function cancel(id, order) {
     verb: t("stocks.cancel.verb"),
     isBad: true,
     act: async () => {
+      await stillHeld(id, db, order, token);
       const [done, fields] = await call(["STOCK.CANCEL", keyOf(id), order], db);
       notify(done ? t("stocks.cancel.done", { n: number(fields.units) }) : t("stocks.cancel.none"));
     },
@@ -67,20 +53,19 @@ function Detail({ id }) {
     { name: t("col.subject"), cell: (row) => html`<${Key} of=${row.subject} />` },
     { name: t("col.since"), num: true, cell: (row) => duration(now.value - row["since-ms"]) },
     { name: t("col.lease"), cell: (row) => html`<${Lease} endsMs=${row["ends-ms"]} sinceMs=${row["since-ms"]} id=${id + " " + row.token} />` },
-    { name: html`<span class="hidden-text">${t("col.action")}</span>`, cell: (row) => html`<button class="is-bad" onClick=${() => cancel(id, row.order)}>${t("stocks.cancel.verb")}</button>` },
+    actions((row) => html`<button class="is-bad" onClick=${() => cancel(id, row)}>${t("stocks.cancel.verb")}</button>`),
   ];
-  const head = html`<header class="panel"><div class="body tools">
-    <div class="grow"><h2><${Key} of=${keyOf(id)} /></h2></div><a class="button" href=${withParams({ key: "" })}>${t("close")}</a>
-  </div></header>`;
+  const list = (state && state.list) || [];
+  const head = html`<${KeyHead} id=${id} />`;
   if (!state) return html`<div>${head}<p class="empty">${t("loading")}</p></div>`;
   if (state.error || state.reason) return html`<div>${head}<p class="empty bad">${state.error ? reason(new Failure(state.error)) : t("stocks.gone")}</p></div>`;
   return html`<div>${head}
     <${Panel}><div class="body">
       <${Meter} state=${state} /><div class="gap"></div>
       <${Facts} of=${[
-        [t("col.available"), number(state.available)],
-        [t("col.held"), number(state.held)],
-        [t("col.sold"), number(state.sold)],
+        [html`<${Part} of="a" />${t("col.available")}`, number(state.available)],
+        [html`<${Part} of="b" />${t("col.held")}`, number(state.held)],
+        [html`<${Part} of="c" />${t("col.sold")}`, number(state.sold)],
         [t("col.total"), number(state.total)],
         [t("stocks.buyers"), number(state.buyers)],
         state.low > 0 && [t("stocks.low"), number(state.low)],
@@ -90,41 +75,30 @@ function Detail({ id }) {
       ]} />
     </div><//>
     <${Panel} title=${t("stocks.holds", { n: number(state.holds) })}>
-      <${Table} columns=${columns} rows=${state.list || []} id=${(row) => row.token} empty=${t("stocks.no-holds")} />
-      ${state.holds > (state.list || []).length && html`<p class="empty">${t("more", { n: number(state.holds - state.list.length) })}</p>`}
+      ${state["refused-list"]
+        ? html`<p class="empty bad">${reason(new Failure(state["refused-list"]))}</p>`
+        : html`<${Table} columns=${columns} rows=${list} id=${(row) => row.token} empty=${t("stocks.no-holds")} label=${t("stocks.holds", { n: number(state.holds) })} />
+          ${state.holds > list.length && html`<p class="empty">${t("more", { n: number(state.holds - list.length) })}</p>`}`}
     <//>
   </div>`;
 }
 
 export function Screen() {
-  const { params } = route.value;
-  const { found, looked, done, busy, error } = scan.state.value;
   const id = chosen();
-  const rows = found.map(({ key }) => ({ key, id: keyId(key), state: stateOf(keyId(key)) || {} }));
-  const count = (name) => ({ name: t("col." + name), num: true, cell: (row) => (row.state[name] === undefined ? "" : number(row.state[name])) });
+  const rows = scan.state.value.found.map(({ key }) => ({ key, state: stateOf(keyId(key)) || {} }));
+  const count = (name, part) => ({ name: html`<${Part} of=${part} />${t("col." + name)}`, num: true, cell: (row) => (row.state[name] === undefined ? "" : number(row.state[name])) });
   const columns = [
-    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: row.id })}><${Key} of=${row.key} /></a><${Fault} of=${row.state} />` },
-    count("available"),
-    count("held"),
-    count("sold"),
+    { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: keyId(row.key) })}><${Key} of=${row.key} /></a><${Fault} of=${row.state} />` },
+    count("available", "a"),
+    count("held", "b"),
+    count("sold", "c"),
     { name: html`<span class="hidden-text">${t("stocks.share")}</span>`, cell: (row) => row.state.total !== undefined && html`<div style=${{ minWidth: "90px" }}><${Meter} state=${row.state} /></div>` },
   ];
   return html`
     <header><h1>${t("nav.stocks")}</h1><span class="muted">${t("stocks.about")}</span></header>
-    <div class="tools">
-      <${Search} value=${params.get("q") || ""} placeholder=${t("stocks.search")} onSearch=${(q, isWhole) => adjust({ q, ...(isWhole && q && !/[*?[]/.test(q) ? { key: "t:" + q } : {}) })} />
-      <${Database} />
-    </div>
+    <${Finder} placeholder=${t("stocks.search")} opens />
     <div class=${"beside" + (id ? "" : " is-single")}>
-      <${Panel}>
-        <${Table} columns=${id ? columns.slice(0, 4) : columns} rows=${rows} id=${(row) => row.id} selected=${id || undefined} address=${(row) => withParams({ key: row.id })}
-          empty=${busy ? t("scan.busy", { n: number(looked) }) : t("stocks.none")} label=${t("nav.stocks")} />
-        <div class="body tools">
-          <span class="muted">${error ? html`<span class="bad">${reason(error)}</span>` : busy ? t("scan.busy", { n: number(looked) }) : done ? t("scan.all", { n: number(found.length) }) : t("scan.some", { n: number(found.length) })}</span>
-          ${busy && html`<button onClick=${() => scan.stop()}>${t("scan.stop")}</button>`}
-          ${!busy && !done && html`<button onClick=${() => scan.more(PAGE)}>${t("scan.more")}</button>`}
-        </div>
-      <//>
+      <${Found} scan=${scan} none=${t("stocks.none")} columns=${id ? columns.slice(0, 4) : columns} rows=${rows} label=${t("nav.stocks")} />
       ${id && html`<${Detail} id=${id} />`}
     </div>
   `;

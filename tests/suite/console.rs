@@ -637,7 +637,7 @@ fn slow_and_large_requests_are_bounded() {
     assert_eq!(server.raw().command(&["EXISTS", "k"]), Value::Integer(0));
     server.raw().command(&["SETRANGE", "long", "20000000", "x"]);
     let response = session.try_run(0, &[&["GET", "long"]]);
-    assert_eq!(response.refused(), "no-reply", "{}", response.text());
+    assert_eq!(response.refused(), "too-long", "{}", response.text());
     let cut = session.run(&["GETRANGE", "long", "0", "100000"]);
     assert_eq!(cut["bytes"], json!(100_001));
     for bad in ["", "[]", "{}", "{\"calls\": [[]]}", "{\"calls\": [[1e999]]}", &"[".repeat(100_000)] {

@@ -233,10 +233,10 @@ mod tests {
         serde_json::from_str(&object).expect("texts by their names")
     }
 
-    /// The words in braces of a text, which are replaced by values.
+    /// The words in braces of a text, which are replaced by values: `{n}`, or `{n|is|are}`.
     fn holes(text: &serde_json::Value) -> BTreeSet<String> {
-        let text = text.as_str().expect("a text");
-        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(hole, _)| hole.to_owned()).collect()
+        let holes = text.as_str().expect("a text").split('{').skip(1);
+        holes.filter_map(|rest| rest.split(['|', '}']).next()).map(str::to_owned).collect()
     }
 
     #[test]

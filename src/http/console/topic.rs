@@ -100,8 +100,14 @@ impl Topic {
             Topic::Stocks(keys) => keys.fields(2, replies, |key, mut replies| {
                 let holds = replies.pop();
                 let mut stock = outcome(replies.pop());
-                if let (Value::Object(stock), Some(Value::Array(holds))) = (&mut stock, holds) {
-                    stock.insert("list".to_owned(), as_objects(holds.into_iter().nth(1).unwrap_or_default()));
+                if let Value::Object(stock) = &mut stock {
+                    match holds {
+                        Some(Value::Array(holds)) => {
+                            stock.insert("list".to_owned(), as_objects(holds.into_iter().nth(1).unwrap_or_default()));
+                        }
+                        // The user may see the stock, and not who holds it.
+                        reply => refuse(stock, "list", reply),
+                    }
                     stock.remove("next-end-ms");
                 }
                 by_the_clock(&mut stock, before.get(key), "list", now_ms);
@@ -305,6 +311,14 @@ mod tests {
         let extended = topic.state(&mut memory, &first, reply(5_000, 1), 102_000);
         assert_eq!(extended["0"]["holders"][0]["ends-ms"], json!(107_000));
         assert_ne!(topic.state(&mut memory, &first, reply(4_000, 2), 101_000), first);
+    }
+
+    #[test]
+    fn holds_that_may_not_be_seen_leave_the_stock() {
+        let topic = Topic::Stocks(Keys { db: 0, names: vec![b"k".to_vec()] });
+        let replies = vec![json!([1, {"map": ["available", 7]}]), json!({"error": "NOPERM no"})];
+        let state = topic.state(&mut Memory::default(), &Fields::new(), replies, 0);
+        assert_eq!(state["0"], json!({"available": 7, "refused-list": "NOPERM no"}));
     }
 
     #[test]
