@@ -130,7 +130,7 @@ function Look() {
       [t("database"), db],
       [t("limits.now"), granted ? html`<span class="good">${t("limits.grants")}</span>` : html`<span class="bad">${t("limits.refuses")}</span>`],
       [t("limits.remaining"), `${number(rule.remaining + (granted ? 1 : 0))} / ${number(rule.limit)}`],
-      [t("limits.retry"), rule["retry-after-ms"] < 0 ? t("never") : duration(rule["retry-after-ms"])],
+      [t("limits.retry"), rule["retry-after-ms"] < 0 ? t("ttl.none") : duration(rule["retry-after-ms"])],
       [t("limits.reset"), duration(rule["reset-after-ms"])],
     ]} /></div>`}
   <//>`;

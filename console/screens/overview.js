@@ -154,13 +154,13 @@ function Worries() {
   const list = worries();
   const known = info.value.redis_version !== undefined;
   return html`<${Panel} title=${t("overview.wrong")}>
-    ${!known && !list.length
-      ? html`<p class="empty">${t("loading")}</p>`
-      : !list.length
-        ? link.value === "lost"
-          ? html`<p class="empty">${t("overview.unknown")}</p>`
-          : html`<p class="empty good">${t("overview.nothing")}</p>`
-        : html`<ul class="worries">${list.map(
+    ${!list.length && link.value === "lost"
+      ? html`<p class="empty">${t("overview.unknown")}</p>`
+      : !list.length && !known
+        ? html`<p class="empty">${t("loading")}</p>`
+        : !list.length
+          ? html`<p class="empty good">${t("overview.nothing")}</p>`
+          : html`<ul class="worries">${list.map(
             (worry) => html`<li class=${worry.level === "note" ? "muted" : worry.level}>
               <span aria-hidden="true"></span>
               <span class="text">${worry.text}</span>

@@ -145,7 +145,7 @@ export function Screen() {
         ${linted.value && (linted.value.error ? html`<p class="bad">${reason(linted.value.error)}</p>` : html`<${Warnings} of=${linted.value.warnings} />`)}
       </form><//>
       <${Panel} title=${t("scripts.trace")}><form class="body" onSubmit=${trace}>
-        <label><span>${t("scripts.trace.words")}</span><input class="key" name="words" spellcheck=${false} required placeholder="gate_acquire 1 gate:devices job-1 3 30000" /></label><div class="gap"></div>
+        <label><span>${t("scripts.trace.words")}</span><input class="key" name="words" spellcheck=${false} required placeholder="lease_gate_acquire 1 gate:devices job-1 3 30000" /></label><div class="gap"></div>
         <button>${t("scripts.trace")}</button> <span class="muted">${t("scripts.trace.note")}</span>
         ${traced.value && (traced.value.error ? html`<p class="bad">${reason(traced.value.error)}</p>` : html`<pre class="value">${traced.value.reply}</pre>`)}
       </form><//>

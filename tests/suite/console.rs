@@ -110,13 +110,13 @@ fn try_sign_in(address: SocketAddr, user: &str, password: &str) -> (Response, Op
     (response, session)
 }
 
-fn sign_in(address: SocketAddr, user: &str, password: &str) -> Session {
+pub(crate) fn sign_in(address: SocketAddr, user: &str, password: &str) -> Session {
     let (response, session) = try_sign_in(address, user, password);
     session.unwrap_or_else(|| panic!("{}", response.text()))
 }
 
 /// Somebody who is signed in.
-struct Session {
+pub(crate) struct Session {
     address: SocketAddr,
     cookie: String,
     token: String,
@@ -143,7 +143,7 @@ impl Session {
     }
 
     /// A stream of state.
-    fn stream(&self, query: &str) -> Stream {
+    pub(crate) fn stream(&self, query: &str) -> Stream {
         let mut stream = TcpStream::connect(self.address).expect("a listening console");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         let bytes = request("GET", &format!("/api/stream?{query}"), &[("Cookie", &self.cookie)], "");
@@ -155,7 +155,7 @@ impl Session {
     }
 }
 
-struct Stream {
+pub(crate) struct Stream {
     reader: BufReader<TcpStream>,
 }
 
@@ -171,7 +171,7 @@ impl Stream {
     }
 
     /// The next event of this name; `None` when the stream ends.
-    fn next(&mut self, wanted: &str) -> Option<Json> {
+    pub(crate) fn next(&mut self, wanted: &str) -> Option<Json> {
         let mut name = String::new();
         loop {
             let mut line = String::new();

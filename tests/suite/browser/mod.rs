@@ -3,8 +3,11 @@
 //! Debian's chromium and chromium-driver; without them these tests are left out. `SUITE_PICTURES=FOLDER` keeps a
 //! picture of each screen there.
 
+mod acts;
 mod driver;
+mod troubles;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::console;
@@ -13,7 +16,7 @@ use crate::oracle::CHROMEDRIVER;
 use driver::Browser;
 
 /// Opens the console of a server and signs in without a password.
-fn signed_in(address: std::net::SocketAddr, width: u32, height: u32) -> Browser {
+fn signed_in(address: SocketAddr, width: u32, height: u32) -> Browser {
     let browser = Browser::open(width, height);
     browser.go(&format!("http://{address}/"));
     browser.click("//button[.='Sign in']");
@@ -114,6 +117,41 @@ fn base64(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Elements that only a key or a note could have made.
+const FOREIGN: &str =
+    "return document.querySelectorAll('body script, img:not([src^=\"/assets/\"]), b, [onload]').length";
+
+/// All that a page says, also to those who can't see it.
+const SAID: &str = "return [document.body.innerText, ...[...document.querySelectorAll('*')].flatMap((element) => \
+     ['aria-label', 'placeholder', 'title'].map((name) => element.getAttribute(name) || ''))].join('\\n')";
+
+/// The names of texts: one that is shown itself has no text.
+fn names_of_texts() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("console/lang/en.js");
+    let texts = std::fs::read_to_string(path).expect("texts");
+    let names = texts.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once("\": "));
+    names.map(|(name, _)| name.to_owned()).filter(|name| name.contains('.')).collect()
+}
+
+/// Looks at each screen: it shows what it should, fits, and has no element and no name of a text that do not belong
+/// there.
+fn look_at_each(browser: &Browser, address: SocketAddr, screens: &[(&str, &str, &str)], picture: &str) {
+    let names = names_of_texts();
+    for (screen, path, text) in screens {
+        browser.go(&format!("http://{address}/#/{path}"));
+        browser.sees(text);
+        let wide = browser.run("return document.documentElement.scrollWidth - innerWidth");
+        assert!(wide.as_i64().is_some_and(|wide| wide <= 0), "{screen}, {picture}: {wide} pixels too wide");
+        assert_eq!(browser.run(FOREIGN), 0, "{screen}");
+        let said = browser.run(SAID);
+        let said: Vec<&str> = said.as_str().expect("texts").split_whitespace().collect();
+        let bare = names.iter().find(|name| said.contains(&name.as_str()));
+        assert_eq!(bare, None, "{screen}, {picture}");
+        keep_picture(browser, &format!("{screen}-{picture}"));
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
 #[test]
 fn every_screen_is_drawn_in_each_theme_language_and_width() {
     if CHROMEDRIVER.is_missing() {
@@ -121,33 +159,47 @@ fn every_screen_is_drawn_in_each_theme_language_and_width() {
     }
     let (server, address) = console::start(&["--appendonly", "yes"]);
     let _clients = fill(&server);
-    for (width, height, theme, name) in [
-        (1440, 900, "light", "wide"),
-        (1440, 900, "dark", "dark"),
-        (390, 844, "light", "phone"),
-        (2560, 1300, "light", "huge"),
+    for (width, height, theme, language, picture) in [
+        (1440, 900, "light", "en", "wide"),
+        (1440, 900, "dark", "en", "dark"),
+        (390, 844, "light", "en", "phone"),
+        (2560, 1300, "light", "en", "huge"),
+        (1440, 900, "light", "zh-CN", "chinese"),
+        (390, 844, "dark", "zh-CN", "chinese-phone"),
     ] {
         let browser = signed_in(address, width, height);
-        browser.run(&format!("document.documentElement.dataset.theme = '{theme}'"));
-        for (screen, path, text) in SCREENS {
-            browser.go(&format!("http://{address}/#/{path}"));
-            browser.sees(text);
-            let wide = browser.run("return document.documentElement.scrollWidth - innerWidth");
-            assert!(wide.as_i64().is_some_and(|wide| wide <= 0), "{screen} is {wide} pixels wider than {width}");
-            keep_picture(&browser, &format!("{screen}-{name}"));
+        if language == "zh-CN" {
+            browser.click("//button[.='中文']");
+            browser.sees("锁与闸门");
         }
-        assert_eq!(browser.complaints(), Vec::<String>::new());
+        browser.run(&format!("document.documentElement.dataset.theme = '{theme}'"));
+        assert_eq!(browser.run("return document.documentElement.lang"), language);
+        look_at_each(&browser, address, &SCREENS, picture);
     }
-    let browser = signed_in(address, 1440, 900);
+}
+
+/// The widest state of the bar, on the narrowest screen.
+#[test]
+fn a_server_that_refuses_changes_fits_a_phone() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&["--save", "900 1"]);
+    let mut raw = server.raw();
+    let dir = format!("{:?}", raw.command(&["CONFIG", "GET", "dir"]));
+    let dir = dir.split('"').nth(3).expect("a folder").to_owned();
+    raw.command(&["LOCK.ACQUIRE", "lock:report", "worker-9", "PX", "600000"]);
+    // Where a snapshot's folder would be, there is a file.
+    std::fs::write(Path::new(&dir).join("tidegate-data"), "").expect("a new file");
+    raw.command(&["BGSAVE"]);
+    until(|| matches!(raw.command(&["SET", "k", "v"]), Value::Error(_)), "changes are refused");
+    let screens = [SCREENS[0], ("lock", "locks?key=t%3Alock%3Areport", "worker-9")];
+    let browser = signed_in(address, 390, 844);
+    browser.sees("refuses changes");
+    look_at_each(&browser, address, &screens, "phone-unlogged");
     browser.click("//button[.='中文']");
-    for (screen, path, text) in SCREENS {
-        browser.go(&format!("http://{address}/#/{path}"));
-        browser.sees(text);
-        assert!(browser.text().contains("锁与闸门"), "{screen}");
-        keep_picture(&browser, &format!("{screen}-chinese"));
-    }
-    assert_eq!(browser.run("return document.documentElement.lang"), "zh-CN");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    browser.sees("拒绝修改");
+    look_at_each(&browser, address, &screens, "chinese-phone-unlogged");
 }
 
 #[test]
@@ -167,9 +219,8 @@ fn names_that_look_like_html_stay_text() {
     ] {
         browser.go(&format!("http://{address}/#/{path}"));
         browser.sees(text);
+        assert_eq!(browser.run(FOREIGN), 0, "{path}");
     }
-    let foreign = "return document.querySelectorAll('body script, img:not([src^=\"/assets/\"]), b, [onload]').length";
-    assert_eq!(browser.run(foreign), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new(), "nothing was run, and nothing had to be forbidden");
 }
 
