@@ -44,7 +44,7 @@ export function plain(value) {
 export function asText(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "object") {
-    if ("hex" in value) return value.hex.replace(/../g, "\\x$&");
+    if ("hex" in value) return value.hex.replace(/../g, (byte) => (/[2-7]./.test(byte) && !/7f|5c/.test(byte) ? String.fromCharCode(parseInt(byte, 16)) : "\\x" + byte));
     if ("cut" in value) return asText(value.cut) + "…";
   }
   return String(value).replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) =>

@@ -81,7 +81,7 @@ function grown(name) {
 }
 
 // What is wrong, the worst first: [how bad, text, address, button].
-export function worries() {
+function worries() {
   const fields = info.value;
   const said = tick.value || {};
   const list = [];
@@ -225,7 +225,7 @@ function Families() {
   const cell = (row, name) => (row[name] === undefined ? "" : number(row[name]));
   const names = ["granted", "refused", "waiting", "released", "lapsed", "broken", "sold"];
   return html`<${Panel} title=${t("overview.families")}>
-    <div class="scroll"><table>
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("overview.families")}><table>
       <thead><tr><td></td>${names.map((name) => html`<th scope="col" class="num">${t("family." + name)}</th>`)}</tr></thead>
       <tbody>${rows.map((row) => html`<tr><th scope="row">${t("family." + row.family)}</th>${names.map((name) => html`<td class="num">${cell(row, name)}</td>`)}</tr>`)}</tbody>
     </table></div>

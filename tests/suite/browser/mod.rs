@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::console;
 use crate::harness::{Raw, Server, Value, until};
-use crate::oracle::CHROMEDRIVER;
+use crate::oracle::{AXE, CHROMEDRIVER};
 use driver::Browser;
 
 /// Opens the console of a server and signs in without a password.
@@ -125,6 +125,10 @@ const FOREIGN: &str =
 const SAID: &str = "return [document.body.innerText, ...[...document.querySelectorAll('*')].flatMap((element) => \
      ['aria-label', 'placeholder', 'title'].map((name) => element.getAttribute(name) || ''))].join('\\n')";
 
+/// Parts of a page that can be scrolled by keys, and do not say what they are.
+const UNNAMED: &str =
+    "return [...document.querySelectorAll('[role=region]')].filter((part) => !part.getAttribute('aria-label')).length";
+
 /// The names of texts: one that is shown itself has no text.
 fn names_of_texts() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("console/lang/en.js");
@@ -147,6 +151,7 @@ fn look_at_each(browser: &Browser, address: SocketAddr, screens: &[(&str, &str, 
         let said: Vec<&str> = said.as_str().expect("texts").split_whitespace().collect();
         let bare = names.iter().find(|name| said.contains(&name.as_str()));
         assert_eq!(bare, None, "{screen}, {picture}");
+        assert_eq!(browser.run(UNNAMED), 0, "{screen}");
         keep_picture(browser, &format!("{screen}-{picture}"));
     }
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -176,6 +181,50 @@ fn every_screen_is_drawn_in_each_theme_language_and_width() {
         assert_eq!(browser.run("return document.documentElement.lang"), language);
         look_at_each(&browser, address, &SCREENS, picture);
     }
+}
+
+/// Asks axe-core for barriers: each as its rule and the elements that it is about.
+const BARRIERS: &str = "window.barriers = null; \
+     axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then((found) => { \
+         barriers = found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join('  ')); \
+     })";
+
+/// Names of elements, their contrast, what can be reached by keys: what a program can tell of WCAG.
+#[test]
+fn no_screen_has_a_barrier() {
+    if CHROMEDRIVER.is_missing() || AXE.is_missing() {
+        return;
+    }
+    let axe = std::fs::read_to_string(std::env::var("SUITE_AXE").expect("it is named")).expect("axe.min.js");
+    let (server, address) = console::start(&["--appendonly", "yes"]);
+    let _clients = fill(&server);
+    let mut found = Vec::new();
+    let mut look = |browser: &Browser, screen: &str| {
+        browser.run(BARRIERS);
+        until(|| !browser.run("return barriers").is_null(), "axe has looked");
+        let barriers = browser.run("return barriers");
+        found.extend(barriers.as_array().into_iter().flatten().map(|one| format!("{screen}: {one}")));
+    };
+    for (width, theme) in [(1440, "light"), (1440, "dark"), (390, "light")] {
+        let browser = Browser::open(width, 900);
+        browser.go(&format!("http://{address}/"));
+        browser.find("//button[.='Sign in']");
+        browser.run(&axe);
+        browser.run(&format!("document.documentElement.dataset.theme = '{theme}'"));
+        look(&browser, "sign-in");
+        browser.click("//button[.='Sign in']");
+        browser.find("//nav");
+        for (screen, path, text) in SCREENS {
+            browser.go(&format!("http://{address}/#/{path}"));
+            browser.sees(text);
+            look(&browser, &format!("{screen}, {theme}, {width}"));
+        }
+        browser.go(&format!("http://{address}/#/{}", SCREENS[2].1));
+        browser.click("//button[.='Break the lock']");
+        browser.find("//dialog//button[.='Break']");
+        look(&browser, &format!("a question, {theme}, {width}"));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// The widest state of the bar, on the narrowest screen.

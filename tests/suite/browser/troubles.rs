@@ -204,3 +204,98 @@ fn an_empty_search_says_why_it_is_empty() {
     browser.sees("There are no stocks.");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
+
+/// Of what was to be put back, some may be gone by then, and some may have nowhere to go.
+#[test]
+fn what_was_put_back_is_told_also_if_it_was_not_all() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut raw = server.raw();
+    dead_letters(&mut raw, 3);
+    let browser = signed_in(address, 1440, 900);
+    browser.go(&format!("http://{address}/#/queues?key=t%3Ajobs%3Adead"));
+    browser.click("//button[.='Put 3 back']");
+    browser.sees("All groups of that stream get the message again");
+    raw.command(&words("XTRIM jobs:dead MAXLEN 2"));
+    browser.click("//dialog//button[.='Put back']");
+    browser.sees("2 of 3 put back. The others were gone.");
+    dead_letters(&mut raw, 2);
+    raw.command(&words("XADD jobs:dead * text t dlq-stream taken dlq-group g dlq-id 1-1 dlq-deliveries 1"));
+    raw.command(&words("SET taken by-a-string"));
+    browser.click("//button[.='Put 3 back']");
+    browser.click("//dialog//button[.='Put back']");
+    browser.sees("2 of 3 put back, then: WRONGTYPE");
+    browser.click("//dialog//button[.='Cancel']");
+    browser.sees("1 found among 1 entry.");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn an_answer_about_a_limit_says_what_it_is_about() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let mut raw = server.raw();
+    let key = b"caller:\xff";
+    for _ in 0..2 {
+        raw.command(&[&b"LIMIT.TAKE"[..], b"RULES", b"1", key, b"FIXED", b"1", b"600000"]);
+    }
+    let browser = signed_in(address, 1440, 900);
+    browser.go(&format!("http://{address}/#/limits"));
+    browser.sees("since the oldest refusal");
+    browser.click("//a[.='What is left']");
+    browser.write("//input[@name='max']", "1");
+    browser.write("//input[@name='window-ms']", "600000\n");
+    browser.find("//dl[contains(.,'caller:\\xff') and contains(.,'FIXED') and contains(.,'refuses')]");
+    browser.click("//select[@name='kind']/option[.='EXACT']");
+    until(|| !browser.text().contains("refuses"), "an answer about another rule is none");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn an_event_leads_to_the_screen_of_its_key() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let _clients = fill(&server);
+    let browser = signed_in(address, 1440, 900);
+    for (row, screen) in [
+        ("contains(.,'dead letter') and contains(.,'jobs')", "#/queues?key=t%3Ajobs"),
+        ("contains(.,'refused') and contains(.,'caller:7')", "#/limits?of=t%3Acaller%3A7&kind=FIXED"),
+        ("contains(.,'sold')", "#/stocks?key=t%3Astock%3A42"),
+        ("contains(.,'gate:device')", "#/locks?key=t%3Agate%3Adevice"),
+    ] {
+        browser.go(&format!("http://{address}/#/events"));
+        browser.click(&format!("//tbody/tr[{row}]//a"));
+        until(|| browser.run("return location.hash") == screen, screen);
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A mistake in drawing a screen stops this screen, and no other.
+#[test]
+fn a_screen_that_can_not_be_drawn_says_so() {
+    if CHROMEDRIVER.is_missing() {
+        return;
+    }
+    let (server, address) = console::start(&[]);
+    let _clients = fill(&server);
+    let browser = signed_in(address, 1440, 900);
+    browser.go(&format!("http://{address}/#/locks?key=t%3Alock%3Areport"));
+    browser.sees("worker-7");
+    // A state as no server sends it.
+    browser.run(
+        "import(document.querySelector('script[type=module]').src.replace('main.js', 'live.js')) \
+             .then(({ topics }) => (topics.value = { who: { 't:lock:report': { type: 'lock', holders: [null] } } }))",
+    );
+    browser.sees("This screen can't be drawn");
+    let complaints = browser.complaints();
+    assert!(!complaints.is_empty() && complaints.iter().all(|one| one.contains("TypeError")), "{complaints:?}");
+    browser.click("//nav//a[.='Overview']");
+    browser.sees("Changes are in memory only");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
