@@ -181,8 +181,17 @@ export class Dialog extends Component {
   render() {
     const asked = question.value;
     if (!asked) return null;
-    // The browser gives the focus back to where it was.
-    const closed = () => !this.dialog.open && (question.value = null);
+    // The browser gives the focus back to where it was. The question ends at once: as long as there is one, the next
+    // drawing of the page would open the dialog again.
+    const close = () => {
+      this.dialog.close();
+      question.value = null;
+    };
+    const cancel = (event) => {
+      event.preventDefault();
+      close();
+    };
+    const closed = () => question.peek() === asked && (question.value = null);
     const submit = async (event) => {
       event.preventDefault();
       const fields = Object.fromEntries(new FormData(event.target));
@@ -192,13 +201,13 @@ export class Dialog extends Component {
       const isOpen = () => question.peek() === own;
       try {
         await asked.act(fields);
-        if (isOpen()) this.dialog.close();
+        if (isOpen()) close();
       } catch (error) {
         if (isOpen()) question.value = { ...asked, busy: false, error: reason(error) };
         else notify(reason(error), true);
       }
     };
-    return html`<dialog ref=${(dialog) => (this.dialog = dialog)} onClose=${closed} aria-labelledby="dialog-title">
+    return html`<dialog ref=${(dialog) => (this.dialog = dialog)} onCancel=${cancel} onClose=${closed} aria-labelledby="dialog-title">
       <form onSubmit=${submit}>
         <h2 id="dialog-title">${asked.title}</h2>
         ${asked.body}
@@ -209,7 +218,7 @@ export class Dialog extends Component {
         )}
         <p class="said" role="alert">${asked.error}</p>
         <div class="actions">
-          ${!asked.isTold && html`<button type="button" onClick=${() => this.dialog.close()}>${t("cancel")}</button>`}
+          ${!asked.isTold && html`<button type="button" onClick=${close}>${t("cancel")}</button>`}
           <button type="submit" disabled=${asked.busy} class=${"is-main " + (asked.isBad ? "is-bad" : "")}>${asked.verb}</button>
         </div>
       </form>

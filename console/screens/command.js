@@ -55,7 +55,7 @@ export function wordsOf(text) {
 
 function wordOf(parts) {
   const text = parts.map((part) => (typeof part === "number" ? String.fromCharCode(part) : part)).join("");
-  if (!parts.some((part) => part > 127)) return text;
+  if (!parts.some((part) => typeof part === "number" && part > 127)) return text;
   // A character may consist of two parts, which only together have bytes.
   const runs = [];
   for (const part of parts) {

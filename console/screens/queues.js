@@ -107,6 +107,8 @@ async function readDetail(id, db) {
   }
 }
 
+const linesOf = (fields) => Object.entries(fields).map(([name, value]) => `${name}: ${asText(value)}`);
+
 function fieldsOf(list) {
   const fields = {};
   for (let at = 0; at + 1 < list.length; at += 2) fields[asText(list[at])] = list[at + 1];
@@ -134,7 +136,10 @@ async function readLetters(id, text, db, from = BEGINNING, isQuiet = false) {
       const fresh = entries.map(([entry, list]) => ({ entry, fields: fieldsOf(list) })).filter(({ fields }) => "dlq-stream" in fields);
       // A stream without any at its beginning is no queue of dead letters.
       const isOther = looked === 0 && !fresh.length;
-      found = found.concat(fresh.filter(({ entry, fields }) => !text || entry.includes(text) || Object.entries(fields).some(([name, value]) => `${name}: ${asText(value)}`.includes(text))));
+      const matching = fresh.filter(({ entry, fields }) => !text || entry.includes(text) || linesOf(fields).some((line) => line.includes(text)));
+      // Of those that are not shown, only what puts them back is kept: messages may be large.
+      const kept = ({ entry, fields }, at) => ({ entry, fields: found.length + at < LETTERS_SHOWN ? fields : { "dlq-stream": fields["dlq-stream"] } });
+      found = found.concat(matching.map(kept));
       looked += entries.length;
       if (entries.length < fitting || isOther) {
         start = "-";
@@ -147,7 +152,8 @@ async function readLetters(id, text, db, from = BEGINNING, isQuiet = false) {
     }
     show({});
   } catch (error) {
-    if (mine === turn) show({ error });
+    if (mine === turn && isQuiet) letters.value = { ...letters.peek(), error };
+    else if (mine === turn) show({ error });
   }
 }
 
@@ -182,12 +188,7 @@ function redrive(id, rows) {
   });
 }
 
-function summary(fields) {
-  return Object.entries(fields)
-    .filter(([name]) => !name.startsWith("dlq-"))
-    .map(([name, value]) => `${name}: ${asText(value)}`)
-    .join("  ");
-}
+const summary = (fields) => linesOf(fields).filter((line) => !line.startsWith("dlq-")).join("  ");
 
 function Letters({ id }) {
   const { found = [], looked = 0, busy, error, start = "-" } = letters.value.place === place("queues") ? letters.value : {};

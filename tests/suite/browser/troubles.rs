@@ -108,12 +108,12 @@ fn what_changes_is_shown_without_asking() {
     let mut raw = server.raw();
     raw.command(&words("XADD jobs:dead * not-a-dead-letter 1"));
     raw.command(&words("XTRIM jobs:dead MAXLEN 0"));
-    raw.command(&words("SET short-lived v PX 600000"));
     let browser = signed_in(address, 1440, 900);
     browser.go(&format!("http://{address}/#/queues?key=t%3Ajobs%3Adead"));
     browser.sees("0 entries");
     dead_letters(&mut raw, 1);
     browser.sees("1 found among 1 entry.");
+    raw.command(&words("SET short-lived v PX 600000"));
     browser.go(&format!("http://{address}/#/keys?key=t%3Ashort-lived"));
     browser.sees("9 min 5");
     let before = browser.text();
