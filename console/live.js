@@ -122,8 +122,9 @@ function open(query) {
     // A browser gives up for good if the server answers with an error, so this page tries again by itself.
     const isRefused = source.readyState === EventSource.CLOSED;
     source.close();
-    if (isRefused) refusal.value = await askStream(query);
+    const why = isRefused ? await askStream(query) : null;
     if (isOver) return;
+    refusal.value = why;
     const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
     failures += 1;
     retry = setTimeout(async () => {

@@ -246,14 +246,20 @@ mod tests {
         for (name, text) in &english {
             assert_eq!(holes(text), holes(&chinese[name]), "{name}");
         }
-        for module in
-            FILES.iter().map(|file| file.name).filter(|name| name.ends_with(".js") && !name.contains("vendor"))
-        {
-            for name in asked_for(&file(module)) {
+        let of_page = |name: &&str| name.ends_with(".js") && !name.contains("vendor/") && !name.contains("lang/");
+        let modules = FILES.iter().map(|file| file.name).filter(of_page);
+        let modules: Vec<(&str, String)> = modules.map(|name| (name, file(name))).collect();
+        for (module, code) in &modules {
+            for name in asked_for(code) {
                 // `t("type." + type)` asks for one of a group.
                 let is_group = name.ends_with('.') && english.keys().any(|known| known.starts_with(&name));
                 assert!(english.contains_key(&name) || is_group, "{module} asks for {name}");
             }
+        }
+        let is_named = |name: &str| modules.iter().any(|(_, code)| code.contains(&format!("\"{name}\"")));
+        for name in english.keys() {
+            let is_of_group = name.find('.').is_some_and(|dot| is_named(&name[..=dot]));
+            assert!(is_named(name) || is_of_group, "no module asks for {name}");
         }
     }
 
