@@ -208,6 +208,7 @@ extern "C" fn report() {
         &OPENSSL,
         &OTHER_ADDRESS,
         &CHROMEDRIVER,
+        &AXE,
         &SMALL_DISK,
     ];
     for line in tools.into_iter().filter_map(Tool::summary) {
