@@ -18,6 +18,12 @@ export function short(value) {
   return number(scaled, Math.abs(scaled) < 10 && (unit > 1 || !Number.isInteger(scaled)) ? 1 : 0) + sign;
 }
 
+// A part of a whole, in percent.
+export function percent(value) {
+  if (value === undefined || value === null || Number.isNaN(value)) return "–";
+  return number(value * 100, value < 0.1 ? 1 : 0) + "%";
+}
+
 export function bytes(value) {
   if (value === undefined || value === null || Number.isNaN(Number(value))) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -3,7 +3,7 @@
 import { Component } from "./vendor/preact.module.js";
 import { signal } from "./vendor/signals-core.module.js";
 import { asText, Failure, keyId, keyOf, Refused } from "./api.js";
-import { countdown, number, short } from "./format.js";
+import { countdown, number, percent, short } from "./format.js";
 import { html } from "./html.js";
 import { knows, t } from "./lang.js";
 import { now, observe } from "./live.js";
@@ -101,6 +101,15 @@ export function Lease({ endsMs, sinceMs, id }) {
   return html`<div class=${"lease " + state}>
     <div class="track" aria-hidden="true"><i style=${{ transform: `scaleX(${share.toFixed(3)})` }}></i></div>
     <span>${left <= 0 ? t("lease.over") : countdown(left)}</span>
+  </div>`;
+}
+
+// A part of a whole, as a bar.
+export function Share({ of }) {
+  if (of === undefined) return html`<span class="muted">–</span>`;
+  return html`<div class="share">
+    <div class="track" aria-hidden="true"><i style=${{ transform: `scaleX(${Math.min(1, of).toFixed(3)})` }}></i></div>
+    <span>${percent(of)}</span>
   </div>`;
 }
 

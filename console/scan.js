@@ -6,7 +6,7 @@ import { whileHidden } from "./live.js";
 import { database, isShown, route } from "./route.js";
 
 // Keys that one request looks at. It may find as many, which are shown a page at a time.
-const LOOKED_AT = 5000;
+export const LOOKED_AT = 5000;
 
 // Keys that are looked at before the reader is asked whether to go on.
 const LOOKED_MAX = 3000000;
@@ -14,12 +14,14 @@ const LOOKED_MAX = 3000000;
 // The shortest time between two requests, so that others are served in between.
 const PAUSE_MS = 10;
 
-const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+// Waits for this long, or for that time.
+export const wait = (ms) => new Promise((done) => setTimeout(done, Math.max(PAUSE_MS, ms)));
 
 // Whether a text is a glob. Any other text is the beginning of a key, or all of it.
 export const isPattern = (text) => /[*?[]/.test(text);
 
-const globOf = (text) => (isPattern(text) ? text : text.replace(/[\\]/g, "\\\\") + "*");
+// The glob of what a reader typed.
+export const globOf = (text) => (isPattern(text) ? text : text.replace(/[\\]/g, "\\\\") + "*");
 
 // The search of a screen: `found` keys of some `types`, until there are `page` more, or the reader has seen enough. It
 // begins when the screen is entered or the address asks for something else, and stops when the screen is left. The type
@@ -73,7 +75,7 @@ export class Scan {
         const began = Date.now();
         await this.step(turn);
         // The server has as much time for others as this took.
-        await wait(Math.max(PAUSE_MS, Date.now() - began));
+        await wait(Date.now() - began);
       }
     } catch (error) {
       if (turn === this.turn) this.state.value = { ...this.state.peek(), error };

@@ -1,4 +1,4 @@
-// Clients, slow commands and long replies.
+// Clients, slow commands, long replies and hot keys.
 
 import { effect, signal } from "../vendor/signals-core.module.js";
 import { asText, call, Failure, findClients, run } from "../api.js";
@@ -7,6 +7,7 @@ import { html } from "../html.js";
 import { t } from "../lang.js";
 import { actions, ask, notify, Panel, reason, Search, Table } from "../parts.js";
 import { adjust, isShown, route } from "../route.js";
+import { HotKeys } from "./hot.js";
 
 // Rows of a list.
 const SHOWN = 200;
@@ -126,6 +127,7 @@ export function Screen() {
       <${Log} title=${t("clients.slow")} list=${logs.value.slow} figure=${micros} name=${t("col.took")} empty=${t("clients.no-slow")} />
       <${Log} title=${t("clients.large")} list=${logs.value.large} figure=${bytes} name=${t("col.size")} empty=${t("clients.no-large")} />
     </div>
+    <${HotKeys} />
   `;
 }
 

@@ -9,6 +9,7 @@ import { now, serverNow } from "../live.js";
 import { ask, Facts, Finder, Found, Key, KeyHead, notify, Panel, reason, Table } from "../parts.js";
 import { adjust, chosen, database, href, place, route, withParams } from "../route.js";
 import { Scan } from "../scan.js";
+import { depth, Memory } from "./memory.js";
 
 // Elements of a value that are shown.
 const SHOWN = 200;
@@ -174,7 +175,9 @@ export function Screen() {
         <option value="" selected=${!type}>${t("keys.types")}</option>
         ${TYPES.map((name) => html`<option value=${name} selected=${name === type}>${t("type." + name)}</option>`)}
       </select></label>
+      <button aria-expanded=${String(Boolean(depth()))} onClick=${() => adjust({ by: depth() ? "" : 1 })}>${t("memory.title")}</button>
     <//>
+    <${Memory} />
     <div class=${"beside" + (id ? "" : " is-single")}>
       <${Found} scan=${scan} none=${t(type ? "keys.none-of-type" : "keys.none")} columns=${columns} rows=${scan.state.value.found} label=${t("nav.keys")} />
       ${id && html`<${Detail} id=${id} />`}

@@ -4,6 +4,7 @@
 //! picture of each screen there.
 
 mod acts;
+mod costs;
 mod driver;
 mod troubles;
 
@@ -79,7 +80,7 @@ fn dead_letters(raw: &mut Raw, count: usize) {
 }
 
 /// The screens, and a text that each of them shows for [`fill`] in every language.
-const SCREENS: [(&str, &str, &str); 13] = [
+const SCREENS: [(&str, &str, &str); 14] = [
     ("overview", "overview", env!("CARGO_PKG_VERSION")),
     ("locks", "locks", "lock:report"),
     ("lock", "locks?key=t%3Alock%3Areport", "worker-9"),
@@ -92,6 +93,7 @@ const SCREENS: [(&str, &str, &str); 13] = [
     ("scripts", "scripts", "lock_acquire"),
     ("clients", "clients", "console"),
     ("keys", "keys?key=t%3Auser%3A1", "ann"),
+    ("memory", "keys?by=1", "order:"),
     ("command", "command", "SELECT"),
 ];
 
