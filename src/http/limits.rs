@@ -47,8 +47,17 @@ pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a response may be stuck because its reader is.
 pub(super) const RESPONSE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a response of a known length may take altogether: a slow reader holds a part of its user's share.
+pub(super) const RESPONSE_MAX: Duration = Duration::from_secs(120);
+
 /// Bytes of a response that are handed to the socket at a time. The time for the response begins anew with each.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
+
+/// Bytes from which on what becomes of them is worked out aside, on another thread.
+pub(super) const ASIDE_MIN_BYTES: usize = 64 * 1024;
+
+/// Threads that work aside for the console. More work waits for them.
+pub(super) const CONSOLE_THREADS_ASIDE: usize = 2;
 
 /// How long the calls of a request may take, with the connection to the engine that they need. After that the
 /// connection is closed, which ends a call that waits.
@@ -64,14 +73,32 @@ pub(super) const LINES_KEPT: usize = 128;
 /// Calls in one request: a page of rows, some calls for each.
 pub(super) const CALLS_MAX: usize = 512;
 
-/// Requests of one session that may wait for the engine at a time.
+/// Requests of one session at a time, from their calls until the page has the replies.
 pub(super) const CALLS_AT_A_TIME: usize = 6;
 
 /// Bytes of the replies to one request. More end the connection to the engine.
 pub(super) const REPLIES_MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes of replies to all requests together, from the engine until the page has them.
+/// Memory of the values of these replies beside their bytes. More end the connection as well.
+pub(super) const REPLIES_VALUES_MAX_BYTES: usize = 12 * 1024 * 1024;
+
+/// Memory of a value, in a list that grows.
+pub(super) const REPLY_VALUE_BYTES: usize = 64;
+
+/// Memory of a value that becomes an object: an error, a map, or bytes that are no text.
+pub(super) const REPLY_OBJECT_BYTES: usize = 768;
+
+/// Bytes of replies to all requests together, with their values, from the engine until the page has them.
 pub(super) const REPLIES_TOTAL_BYTES: usize = 64 * 1024 * 1024;
+
+/// Those of them to requests of one user: the longest list of clients, and something beside it.
+pub(super) const REPLIES_OF_USER_BYTES: usize = 20 * 1024 * 1024;
+
+/// Bytes of the replies to one request that do not count: those to HELLO, errors, and most others.
+pub(super) const REPLIES_FREE_BYTES: usize = 4 * 1024;
+
+/// Bytes in which the others are counted.
+pub(super) const ROOM_PIECE_BYTES: usize = 64 * 1024;
 
 /// Bytes of a string in a reply that are sent to the page.
 pub(super) const STRING_MAX_BYTES: usize = 64 * 1024;
@@ -110,8 +137,20 @@ pub(super) const SIGN_IN_WAIT_MIN: Duration = Duration::from_secs(1);
 /// The longest wait. Within an hour of guessing, some 70 passwords of a user can be tried from one address.
 pub(super) const SIGN_IN_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Pairs of an address and a user whose failures are remembered. One more forgets the one with the fewest.
+/// How long failures are remembered after the last wait.
+pub(super) const SIGN_IN_REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+/// Pairs of an address and a user whose failures are remembered. One more takes the place of the one with the fewest.
 pub(super) const SIGN_IN_PAIRS_MAX: usize = 4_096;
+
+/// Browsers that are known, since somebody has signed in by them. One more forgets the one of longest ago.
+pub(super) const BROWSERS_MAX: usize = 1_024;
+
+/// Those of one user. One more forgets the one of this user of longest ago.
+pub(super) const BROWSERS_OF_USER_MAX: usize = 16;
+
+/// How long a browser keeps the name by which it is known.
+pub(super) const BROWSER_LIFETIME: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
 /// Sign-ins at a time, from all addresses: each takes a connection to the engine, and the engine's time for a hash.
 pub(super) const SIGN_INS_AT_A_TIME: usize = 4;
@@ -121,9 +160,6 @@ pub(super) const VIEWERS_MAX: usize = 200;
 
 /// Pages of one user that are shown the state at a time.
 pub(super) const VIEWERS_OF_USER_MAX: usize = 16;
-
-/// Subjects that one page is shown.
-pub(super) const WATCHED_TOPICS_MAX: usize = 8;
 
 /// Keys of one subject.
 pub(super) const WATCHED_KEYS_MAX: usize = 128;
@@ -149,6 +185,9 @@ pub(super) const EVENTS_SHOWN_MAX: usize = 200;
 // A request that waits for the engine is answered before its connection is closed.
 const _: () = assert!(CALL_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs());
 const _: () = assert!(METRICS_ENGINE_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs());
+// What one request may take, its user may.
+const _: () = assert!(REPLIES_MAX_BYTES + REPLIES_VALUES_MAX_BYTES <= REPLIES_OF_USER_BYTES);
+const _: () = assert!(CLIENTS_MAX_BYTES + REPLIES_MAX_BYTES <= REPLIES_OF_USER_BYTES);
 // Strangers leave places for those who are signed in.
 const _: () = assert!(VIEWERS_MAX + CONSOLE_SILENT_MAX + CONSOLE_STRANGERS_MAX < CONSOLE_CONNECTIONS_MAX);
 // Sockets, and some for listeners and tokio.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::questions::Questions;
-use super::serve::serve_all;
+use super::serve::serve;
 use super::{console, probes};
 use crate::config::Config;
 use crate::net::inside::Inside;
@@ -34,18 +34,17 @@ impl Ports {
         })
     }
 
-    /// Serves the ports on a thread of their own, until the process ends.
+    /// Serves each port on a thread of its own, until the process ends.
     pub(crate) fn serve(self, sources: Sources, config: &Config) -> io::Result<()> {
         let Sources { questions, registry, inside } = sources;
-        let mut sites = Vec::new();
         if !self.metrics.is_empty() {
-            sites.push((self.metrics, probes::site(questions, Arc::clone(&registry))));
+            serve("metrics", self.metrics, probes::site(questions, Arc::clone(&registry)))?;
         }
         if let Some(address) = self.console.first().and_then(|listener| listener.local_addr().ok()) {
             tracing::info!("the console is at http://{address}");
-            sites.push((self.console, console::site(inside, registry, config)));
+            serve("console", self.console, console::site(inside, registry, config))?;
         }
-        if sites.is_empty() { Ok(()) } else { serve_all(sites) }
+        Ok(())
     }
 }
 

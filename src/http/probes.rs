@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use flate2::Compression;
@@ -44,7 +44,8 @@ pub(super) fn site(questions: Arc<Questions>, registry: Arc<Registry>) -> Site {
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/leader", get(leader))
-        .fallback(async || text(StatusCode::NOT_FOUND, "there are /metrics, /health, /ready and /leader\n"))
+        .method_not_allowed_fallback(not_here)
+        .fallback(not_here)
         .with_state(Arc::new(probes));
     Site {
         router,
@@ -55,6 +56,8 @@ pub(super) fn site(questions: Arc<Questions>, registry: Arc<Registry>) -> Site {
         }),
         head_max_bytes: METRICS_HEAD_MAX_BYTES,
         keeps_alive: false,
+        // Only scrapes ask the system for what may take a while.
+        threads_aside: METRICS_SILENT_MAX,
     }
 }
 
@@ -71,6 +74,14 @@ async fn leader(State(probes): State<Arc<Probes>>) -> Response {
     told(probes.registry.readiness())
 }
 
+/// Only GET and HEAD ask for something.
+async fn not_here(method: Method) -> Response {
+    match method {
+        Method::GET | Method::HEAD => text(StatusCode::NOT_FOUND, "there are /metrics, /health, /ready and /leader\n"),
+        _ => text(StatusCode::METHOD_NOT_ALLOWED, "405 Method Not Allowed\n"),
+    }
+}
+
 async fn metrics(State(probes): State<Arc<Probes>>, headers: HeaderMap) -> Response {
     let Ok(_asking) = probes.asking.try_acquire() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once\n");
@@ -78,17 +89,10 @@ async fn metrics(State(probes): State<Arc<Probes>>, headers: HeaderMap) -> Respo
     let Some(Answer { metrics, dir }) = probes.questions.ask(METRICS_ENGINE_PATIENCE).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, BUSY);
     };
+    let is_gzip = gzip::is_accepted(&headers);
     // Counting descriptors takes a while, and a disk that hangs may not answer.
-    let asked = tokio::task::spawn_blocking(move || with_process(metrics, &dir)).await;
-    match asked {
-        Ok(metrics) => compressed(metrics, &headers),
-        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the system's figures can't be had\n"),
-    }
-}
-
-fn with_process(mut metrics: String, dir: &Path) -> String {
-    process_metrics::write(&mut metrics, dir);
-    metrics
+    let told = tokio::task::spawn_blocking(move || with_process(metrics, &dir, is_gzip)).await;
+    told.unwrap_or_else(|_| text(StatusCode::SERVICE_UNAVAILABLE, "the system's figures can't be had\n"))
 }
 
 /// Tells whether a server serves: as a leader, or following one.
@@ -117,12 +121,13 @@ fn text(status: StatusCode, text: &'static str) -> Response {
     (status, [(CONTENT_TYPE, TEXT), (VARY, "Accept-Encoding")], text).into_response()
 }
 
-/// Compresses fast rather than small: about a fifth of the bytes are left.
-fn compressed(text: String, headers: &HeaderMap) -> Response {
-    let is_compressed = text.len() > PLAIN_MAX_BYTES && gzip::is_accepted(headers);
+/// The metrics with those of the process. Compresses fast rather than small: about a fifth of the bytes are left.
+fn with_process(mut metrics: String, dir: &Path, is_gzip: bool) -> Response {
+    process_metrics::write(&mut metrics, dir);
     let head = [(CONTENT_TYPE, TEXT), (VARY, "Accept-Encoding")];
-    match is_compressed.then(|| gzip::compress(text.as_bytes(), Compression::fast())) {
+    let is_gzip = is_gzip && metrics.len() > PLAIN_MAX_BYTES;
+    match is_gzip.then(|| gzip::compress(metrics.as_bytes(), Compression::fast())) {
         Some(Ok(body)) => (head, [(CONTENT_ENCODING, "gzip")], body).into_response(),
-        _ => (head, text).into_response(),
+        _ => (head, metrics).into_response(),
     }
 }

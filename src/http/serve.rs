@@ -1,4 +1,4 @@
-//! The thread of HTTP: sockets, connections, and what goes for every response.
+//! The thread of a site: sockets, connections, and what goes for every response.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,9 +18,10 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 use super::crowd::{Answering, Crowd, Place};
-use super::limits::{METRICS_SILENT_MAX, PIECE_BYTES, RESPONSE_PATIENCE};
+use super::limits::{PIECE_BYTES, RESPONSE_MAX, RESPONSE_PATIENCE};
 
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -33,6 +34,8 @@ pub(super) struct Site {
     pub(super) head_max_bytes: usize,
     /// Whether a connection may carry several requests.
     pub(super) keeps_alive: bool,
+    /// Threads for what takes a while.
+    pub(super) threads_aside: usize,
 }
 
 /// The peer, which requests carry.
@@ -42,28 +45,23 @@ pub(super) struct Caller {
     pub(super) place: Place,
 }
 
-/// Serves each site at its sockets on a thread of its own, until the process ends.
-pub(super) fn serve_all(sites: Vec<(Vec<StdListener>, Site)>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        // Only scrapes ask the system for what may take a while.
-        .max_blocking_threads(METRICS_SILENT_MAX)
-        .build()?;
+/// Serves a site at its sockets on a thread of this name, until the process ends.
+pub(super) fn serve(name: &str, listeners: Vec<StdListener>, site: Site) -> io::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(site.threads_aside).build()?;
     let serve = move || {
         runtime.block_on(async {
-            for (listeners, site) in sites {
-                let site = Arc::new(site);
-                for listener in listeners {
-                    match TcpListener::from_std(listener) {
-                        Ok(listener) => drop(tokio::spawn(accept_all(listener, Arc::clone(&site)))),
-                        Err(error) => tracing::error!(%error, "a port of HTTP can't be served"),
-                    }
+            let site = Arc::new(site);
+            for listener in listeners {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => drop(tokio::spawn(accept_all(listener, Arc::clone(&site)))),
+                    Err(error) => tracing::error!(%error, "a port of HTTP can't be served"),
                 }
             }
             std::future::pending::<()>().await;
         });
     };
-    std::thread::Builder::new().name("http".to_owned()).spawn(serve)?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(serve)?;
     Ok(())
 }
 
@@ -72,7 +70,7 @@ async fn accept_all(listener: TcpListener, site: Arc<Site>) {
         match listener.accept().await {
             Ok((stream, address)) => {
                 if let Some(place) = site.crowd.enter() {
-                    tokio::spawn(serve(stream, address, Arc::clone(&site), place));
+                    tokio::spawn(serve_connection(stream, address, Arc::clone(&site), place));
                 }
             }
             // The process may be out of descriptors; a moment later some may be free.
@@ -81,7 +79,7 @@ async fn accept_all(listener: TcpListener, site: Arc<Site>) {
     }
 }
 
-async fn serve(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: Place) {
+async fn serve_connection(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: Place) {
     // Small parts of a stream of state must not wait for each other. A socket that was reset takes no options.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(site.router.clone());
@@ -93,7 +91,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, site: Arc<Site>, place: P
         let response = router.call(request);
         async move {
             let response: Response = response.await?;
-            Ok::<_, Infallible>(response.map(|body| Tracked { body, rest: Bytes::new(), answering }))
+            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, answering)))
         }
     });
     let connection = http1::Builder::new()
@@ -160,6 +158,15 @@ struct Tracked {
     /// The part of a frame that is not handed over.
     rest: Bytes,
     answering: Answering,
+    /// When it must have been read; `None` for a stream, which goes on.
+    deadline: Option<Instant>,
+}
+
+impl Tracked {
+    fn new(body: Body, answering: Answering) -> Tracked {
+        let deadline = body.size_hint().exact().map(|_| Instant::now() + RESPONSE_MAX);
+        Tracked { body, rest: Bytes::new(), answering, deadline }
+    }
 }
 
 impl hyper::body::Body for Tracked {
@@ -168,7 +175,8 @@ impl hyper::body::Body for Tracked {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         // hyper asks for more when the peer has read enough of what it was sent.
-        self.answering.may_take(RESPONSE_PATIENCE);
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.answering.may_take(left.unwrap_or(RESPONSE_PATIENCE).min(RESPONSE_PATIENCE));
         if self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => self.rest = data,

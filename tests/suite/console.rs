@@ -488,6 +488,34 @@ fn guesses_by_commands_and_with_another_password_in_between_are_slowed_down() {
 }
 
 #[test]
+fn a_known_browser_does_not_wait_for_those_who_guess_at_its_address() {
+    let (_server, address) = start(&["--requirepass", "secret"]);
+    let sign_in_by = |cookie: &str, password: &str| {
+        let body = json!({ "password": password }).to_string();
+        exchange(address, &request("POST", "/api/sign-in", &[JSON, ("Cookie", cookie)], &body))
+    };
+    let first = sign_in_by("", "secret");
+    let mut fields = first.head.lines().filter_map(|line| line.split_once(": "));
+    let cookie = fields.find(|(name, value)| name.eq_ignore_ascii_case("set-cookie") && value.contains("-browser="));
+    let known = cookie.and_then(|(_, value)| value.split(';').next()).expect("a name for the browser");
+    let wait = |response: &Response| response.header("retry-after").and_then(|wait| wait.parse::<u64>().ok());
+    until(|| wait(&sign_in_by("", "guess")).is_some_and(|wait| wait > 2), "a stranger has to wait for a while");
+    let right = sign_in_by(known, "secret");
+    assert_eq!(right.status, 200, "{}", right.text());
+    // Its own guesses are slowed down.
+    until(|| sign_in_by(known, "guess").status == 429, "it has to wait");
+}
+
+#[test]
+fn a_call_can_make_no_other_reply_look_like_its_own() {
+    let (_server, address) = start(&[]);
+    let session = sign_in(address, "", "");
+    let response = session.try_run(0, &[&["HELLO", "2"], &["UNSUBSCRIBE", "a", "b"], &["PING"]]);
+    assert_eq!((response.status, response.refused().as_str()), (400, "protocol"), "{}", response.text());
+    assert!(session.run(&["HELLO", "2"]).is_array(), "at the end it harms nobody");
+}
+
+#[test]
 fn the_state_of_locks_comes_as_it_changes() {
     let (server, address) = start(&[]);
     let (mut raw, mut waiter) = (server.raw(), server.raw());

@@ -4,6 +4,10 @@
 //! long after each further failure. A sign-in counts as failed from its beginning until it succeeds, so many at once
 //! count, too. Only the right password of this user clears the count: who has a password of one user must not guess
 //! those of others the faster for it.
+//!
+//! Failures are forgotten some time after the last wait. If there is no room for another pair, the one with the fewest
+//! is forgotten, and the newcomer begins with its count (the space-saving counter of Metwally, Agrawal and El Abbadi,
+//! 2005): a user who was pushed out by names that are made up comes back with no fewer failures than before.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use super::super::limits::{SIGN_IN_PAIRS_MAX, SIGN_IN_WAIT_MAX, SIGN_IN_WAIT_MIN, SIGN_INS_FREE};
+use super::super::limits::{SIGN_IN_PAIRS_MAX, SIGN_IN_REMEMBERED, SIGN_IN_WAIT_MAX, SIGN_IN_WAIT_MIN, SIGN_INS_FREE};
+use super::cookie::Hash;
 
 /// See the file's header.
 #[derive(Default)]
@@ -21,10 +26,17 @@ pub(super) struct Brakes(Mutex<HashMap<Pair, Failures>>);
 /// Who guesses the password of whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pair {
-    /// An address of IPv4, or a network of IPv6: a host has 2^64 addresses there.
-    network: IpAddr,
+    source: Source,
     /// A hash of the user's name, which may be long.
-    user: [u8; 32],
+    user: Hash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    /// An address of IPv4, or a network of IPv6: a host has 2^64 addresses there.
+    Network(IpAddr),
+    /// A browser that is [known](super::browsers).
+    Browser(Hash),
 }
 
 impl Pair {
@@ -33,44 +45,74 @@ impl Pair {
             IpAddr::V6(address) => IpAddr::from(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
             address => address,
         };
-        Pair { network, user: Sha256::digest(user).into() }
+        Pair { source: Source::Network(network), user: Sha256::digest(user).into() }
+    }
+
+    pub(super) fn of_browser(browser: Hash, user: &[u8]) -> Pair {
+        Pair { source: Source::Browser(browser), user: Sha256::digest(user).into() }
     }
 }
 
 struct Failures {
     count: u32,
+    /// When the next sign-in may begin; at least the time of the last one.
+    free_at: Instant,
+}
+
+impl Failures {
+    /// How many are remembered at this time.
+    fn count_at(&self, now: Instant) -> u32 {
+        if now < self.free_at + SIGN_IN_REMEMBERED { self.count } else { 0 }
+    }
+}
+
+/// A sign-in that has begun.
+#[derive(Debug)]
+pub(super) struct Guess {
+    pair: Pair,
+    /// When the next one may begin, as it was before and as it is now.
+    free_before: Instant,
     free_at: Instant,
 }
 
 impl Brakes {
     /// Begins a sign-in at this time. Returns how long it must wait instead, if it must.
-    pub(super) fn begin(&self, pair: Pair, now: Instant) -> Result<(), Duration> {
+    pub(super) fn begin(&self, pair: Pair, now: Instant) -> Result<Guess, Duration> {
         let mut failures = self.failures();
+        let mut count = 0;
         if failures.len() >= SIGN_IN_PAIRS_MAX && !failures.contains_key(&pair) {
-            // Names that are made up must not push out the one that is guessed at.
-            let least = failures.iter().min_by_key(|(_, failures)| (failures.count, failures.free_at));
-            least.map(|(pair, _)| *pair).map(|pair| failures.remove(&pair));
+            let least = failures.iter().min_by_key(|(_, failures)| (failures.count_at(now), failures.free_at));
+            if let Some(least) = least.map(|(pair, _)| *pair).and_then(|pair| failures.remove(&pair)) {
+                count = least.count_at(now);
+            }
         }
-        let known = failures.entry(pair).or_insert(Failures { count: 0, free_at: now });
+        let known = failures.entry(pair).or_insert(Failures { count, free_at: now });
         if known.free_at > now {
             return Err(known.free_at - now);
         }
-        known.count = known.count.saturating_add(1);
-        if let Some(beyond) = known.count.checked_sub(SIGN_INS_FREE) {
-            known.free_at = now + SIGN_IN_WAIT_MIN.saturating_mul(1 << beyond.min(16)).min(SIGN_IN_WAIT_MAX);
-        }
-        Ok(())
+        let free_before = known.free_at;
+        known.count = known.count_at(now).saturating_add(1);
+        let wait = known.count.checked_sub(SIGN_INS_FREE).map(|beyond| {
+            let doubled = SIGN_IN_WAIT_MIN.saturating_mul(1 << beyond.min(16));
+            doubled.min(SIGN_IN_WAIT_MAX)
+        });
+        known.free_at = now + wait.unwrap_or_default();
+        Ok(Guess { pair, free_before, free_at: known.free_at })
     }
 
     /// Notes that the password was right.
-    pub(super) fn succeeded(&self, pair: Pair) {
-        self.failures().remove(&pair);
+    pub(super) fn succeeded(&self, guess: &Guess) {
+        self.failures().remove(&guess.pair);
     }
 
     /// Takes back that a sign-in began: whether its password is right was not found out.
-    pub(super) fn undecided(&self, pair: Pair) {
-        if let Some(known) = self.failures().get_mut(&pair) {
-            known.count = known.count.saturating_sub(1);
+    pub(super) fn undecided(&self, guess: &Guess) {
+        let mut failures = self.failures();
+        let Some(known) = failures.get_mut(&guess.pair) else { return };
+        known.count = known.count.saturating_sub(1);
+        // One that began later has made its own wait.
+        if known.free_at == guess.free_at {
+            known.free_at = guess.free_before;
         }
     }
 
@@ -87,28 +129,55 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
+    /// Begins a sign-in that need not wait.
+    fn fails(brakes: &Brakes, pair: Pair, now: Instant) -> Guess {
+        brakes.begin(pair, now).expect("it need not wait")
+    }
+
+    fn wait(brakes: &Brakes, pair: Pair, now: Instant) -> Duration {
+        brakes.begin(pair, now).expect_err("it has to wait")
+    }
+
     #[test]
     fn guesses_take_longer_and_longer() {
         let (brakes, pair) = (Brakes::default(), Pair::of(HERE, b"ann"));
-        let others = [Pair::of(IpAddr::from([10, 0, 0, 2]), b"ann"), Pair::of(HERE, b"bob")];
+        let others =
+            [Pair::of(IpAddr::from([10, 0, 0, 2]), b"ann"), Pair::of(HERE, b"bob"), Pair::of_browser([7; 32], b"ann")];
         let mut now = Instant::now();
-        for _ in 0..SIGN_INS_FREE {
-            assert_eq!(brakes.begin(pair, now), Ok(()));
-        }
-        let mut waits = Vec::new();
+        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        let (mut waits, mut last) = (Vec::new(), None);
         for _ in 0..9 {
-            let wait = brakes.begin(pair, now).expect_err("it has to wait");
+            let wait = wait(&brakes, pair, now);
             waits.push(wait.as_secs());
             for other in others {
-                assert_eq!(brakes.begin(other, now), Ok(()), "others do not wait");
-                brakes.succeeded(other);
+                brakes.succeeded(&fails(&brakes, other, now));
             }
             now += wait;
-            assert_eq!(brakes.begin(pair, now), Ok(()));
+            last = Some(fails(&brakes, pair, now));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        brakes.succeeded(pair);
-        assert_eq!(brakes.begin(pair, now), Ok(()));
+        brakes.succeeded(&last.expect("some have failed"));
+        fails(&brakes, pair, now);
+    }
+
+    #[test]
+    fn failures_are_forgotten_after_a_while() {
+        let (brakes, pair, now) = (Brakes::default(), Pair::of(HERE, b"ann"), Instant::now());
+        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        let later = now + SIGN_IN_WAIT_MIN + SIGN_IN_REMEMBERED;
+        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, later)));
+        wait(&brakes, pair, later);
+    }
+
+    #[test]
+    fn what_was_not_decided_costs_nothing() {
+        let (brakes, pair, now) = (Brakes::default(), Pair::of(HERE, b"ann"), Instant::now());
+        (1..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        for _ in 0..3 {
+            brakes.undecided(&fails(&brakes, pair, now));
+        }
+        fails(&brakes, pair, now);
+        assert_eq!(wait(&brakes, pair, now), SIGN_IN_WAIT_MIN);
     }
 
     #[test]
@@ -120,16 +189,38 @@ mod tests {
         assert_ne!(pair("10.0.0.2"), pair("10.0.0.1"));
     }
 
+    /// Fills the memory with users who are made up, each of whom has to wait.
+    fn filled(now: Instant) -> Brakes {
+        let brakes = Brakes::default();
+        for number in 0..SIGN_IN_PAIRS_MAX as u32 {
+            let pair = Pair::of(HERE, &number.to_be_bytes());
+            (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+            fails(&brakes, pair, now + SIGN_IN_WAIT_MIN);
+        }
+        brakes
+    }
+
     #[test]
-    fn the_memory_is_bounded_and_keeps_those_who_failed_most() {
-        let (brakes, pair, now) = (Brakes::default(), Pair::of(HERE, b"ann"), Instant::now());
-        for _ in 0..SIGN_INS_FREE {
-            assert_eq!(brakes.begin(pair, now), Ok(()));
+    fn names_that_are_made_up_push_nobody_out_for_whom_guesses_begin_anew() {
+        let began = Instant::now();
+        let brakes = filled(began);
+        let (mut now, mut tried) = (began + Duration::from_secs(60), 0);
+        for number in 0..100_u32 {
+            tried += (0..5).filter(|_| brakes.begin(Pair::of(HERE, b"bob"), now).is_ok()).count();
+            fails(&brakes, Pair::of(HERE, format!("new-{number}").as_bytes()), now);
+            now += Duration::from_millis(10);
         }
-        for number in 0..2 * SIGN_IN_PAIRS_MAX as u32 {
-            assert_eq!(brakes.begin(Pair::of(HERE, &number.to_be_bytes()), now), Ok(()));
-        }
+        assert_eq!(tried, 1, "within the second he has to wait after the first");
         assert_eq!(brakes.failures().len(), SIGN_IN_PAIRS_MAX);
-        assert!(brakes.begin(pair, now).is_err(), "it still has to wait");
+    }
+
+    #[test]
+    fn what_is_forgotten_makes_room() {
+        let began = Instant::now();
+        let brakes = filled(began);
+        let later = began + SIGN_IN_WAIT_MAX + SIGN_IN_REMEMBERED;
+        let bob = Pair::of(HERE, b"bob");
+        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, bob, later)));
+        assert_eq!(wait(&brakes, bob, later), SIGN_IN_WAIT_MIN, "he began with none");
     }
 }

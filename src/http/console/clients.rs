@@ -11,11 +11,13 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::super::aside::aside;
 use super::super::limits::{CALL_PATIENCE, CLIENTS_SHOWN_MAX, SMALL_BODY_MAX_BYTES};
-use super::answer::answer;
+use super::answer::{answer, not_now};
 use super::body::json_of;
 use super::command::not_made;
 use super::guard::{Refused, refusal};
+use super::line::Replies;
 use super::reply::{bytes_of, error_of};
 use super::session::{CallError, Session};
 use super::shared::Console;
@@ -33,28 +35,37 @@ pub(super) async fn list(State(console): State<Arc<Console>>, request: Request) 
         Ok(body) => body,
         Err(why) => return refusal(why),
     };
-    let find = body.get("find").and_then(Value::as_str).unwrap_or_default();
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let number = |name: &str| body.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
-    let (from, count) = (number("from").unwrap_or(0), number("count").unwrap_or(CLIENTS_SHOWN_MAX));
-    let Ok(_calling) = session.calls.try_acquire() else { return refusal(Refused::Crowded) };
-    match ask(&console, &session).await {
-        Ok(reply) => answer(
-            StatusCode::OK,
-            &match bytes_of(&reply) {
-                Some(bytes) => page(&String::from_utf8_lossy(&bytes), find, from, count.min(CLIENTS_SHOWN_MAX)),
-                None => json!({ "error": error_of(&reply).unwrap_or("no list") }),
-            },
-        ),
-        Err(error) => not_made(error),
+    let (find, from) = (text("find"), number("from").unwrap_or(0));
+    let count = number("count").unwrap_or(CLIENTS_SHOWN_MAX).min(CLIENTS_SHOWN_MAX);
+    let Ok(calling) = Arc::clone(&session.calls).try_acquire_owned() else { return refusal(Refused::Crowded) };
+    let Replies { list, room } = match ask(&console, &session).await {
+        Ok(replies) => replies,
+        Err(error) => return not_made(error),
+    };
+    let reply = list.into_iter().next().unwrap_or_default();
+    let bytes = room.bytes();
+    // Also when nobody waits for it any more, what it takes counts until it is done.
+    let work = move || (told(&reply, &find, from, count), room, calling);
+    match aside(bytes, work).await {
+        Ok((said, ..)) => answer(StatusCode::OK, &said),
+        Err(error) => not_now(&error.to_string()),
     }
 }
 
-async fn ask(console: &Console, session: &Session) -> Result<Value, CallError> {
+async fn ask(console: &Console, session: &Session) -> Result<Replies, CallError> {
     let deadline = Instant::now() + CALL_PATIENCE;
     let mut line = session.connect(&console.lines, 0, deadline).await?;
     line.takes_a_long_text();
-    let replies = line.call(&[vec![b"CLIENT".to_vec(), b"LIST".to_vec()]], deadline).await?;
-    Ok(replies.list.into_iter().next().unwrap_or_default())
+    Ok(line.call(&[vec![b"CLIENT".to_vec(), b"LIST".to_vec()]], deadline).await?)
+}
+
+fn told(reply: &Value, find: &str, from: usize, count: usize) -> Value {
+    match bytes_of(reply) {
+        Some(bytes) => page(&String::from_utf8_lossy(&bytes), find, from, count),
+        None => json!({ "error": error_of(reply).unwrap_or("no list") }),
+    }
 }
 
 /// Some of the lines that have the text in a field, and how many there are.

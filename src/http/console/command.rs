@@ -18,17 +18,20 @@ use axum::response::{IntoResponse as _, Response};
 use flate2::Compression;
 use hyper::body::{Frame, SizeHint};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::super::aside::aside;
 use super::super::gzip::{self, PLAIN_MAX_BYTES};
 use super::super::limits::{BODY_MAX_BYTES, CALL_PATIENCE, CALLS_MAX};
 use super::super::serve::Caller;
 use super::answer::{KIND, not_now, refused};
 use super::body::json_of;
-use super::brakes::Pair;
+use super::brakes::Guess;
 use super::guard::{Refused, refusal};
-use super::line::{LineError, Replies, Room, Words};
+use super::line::{LineError, Replies, Words};
 use super::reply::bytes_of;
+use super::room::Room;
 use super::session::{CallError, Session};
 use super::shared::Console;
 use super::sign_in::{DEFAULT_USER, guess};
@@ -44,20 +47,26 @@ pub(super) async fn run(
         Err(why) => return refusal(why),
     };
     let is_gzip = gzip::is_accepted(request.headers());
+    let browser = console.browsers.name_in(request.headers());
     let body = match json_of(request, BODY_MAX_BYTES).await {
         Ok(body) => body,
         Err(why) => return refusal(why),
     };
     let Some((db, calls)) = read(body) else { return refusal(Refused::Body) };
-    let Ok(_calling) = session.calls.try_acquire() else { return refusal(Refused::Crowded) };
-    let guesses = match begin_guesses(&console, &calls, address) {
+    if let [before @ .., _] = &calls[..]
+        && before.iter().any(leaves_resp3)
+    {
+        return refused(StatusCode::BAD_REQUEST, "protocol", "no call may follow HELLO 2 or RESET");
+    }
+    let Ok(calling) = Arc::clone(&session.calls).try_acquire_owned() else { return refusal(Refused::Crowded) };
+    let guesses = match begin_guesses(&console, &calls, browser.as_deref(), address) {
         Ok(guesses) => guesses,
         Err(why) => return refusal(why),
     };
     match call(&console, &session, db, &calls).await {
-        Ok(Replies { list, room }) => {
-            end_guesses(&console, &guesses, &list);
-            told(list, is_gzip, room)
+        Ok(replies) => {
+            end_guesses(&console, &guesses, &calls, &replies.list);
+            told(replies, is_gzip, calling).await
         }
         Err(error) => not_made(error),
     }
@@ -82,6 +91,12 @@ async fn call(console: &Console, session: &Session, db: u64, calls: &[Words]) ->
     Ok(line.call(calls, deadline).await?)
 }
 
+/// Whether replies to later calls are no longer in RESP3. Only there are they told from messages.
+fn leaves_resp3(words: &Words) -> bool {
+    let is = |at: usize, name: &str| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    is(0, "reset") || (is(0, "hello") && words.len() > 1 && !is(1, "3"))
+}
+
 /// The users whose passwords each call tries: AUTH and HELLO do. Of HELLO each word behind an `AUTH` counts, since one
 /// of them may be the name of a connection.
 fn users_tried(words: &Words) -> Vec<&[u8]> {
@@ -97,41 +112,56 @@ fn users_tried(words: &Words) -> Vec<&[u8]> {
     }
 }
 
-/// Counts the passwords that calls try, as if they were sign-ins. Returns those of each call.
-fn begin_guesses(console: &Console, calls: &[Words], address: SocketAddr) -> Result<Vec<Vec<Pair>>, Refused> {
-    let guessed = |words: &Words| {
-        let pairs: Vec<Pair> = users_tried(words).into_iter().map(|user| Pair::of(address.ip(), user)).collect();
-        pairs.iter().try_for_each(|pair| guess(console, *pair, address)).map(|()| pairs)
-    };
-    calls.iter().map(guessed).collect()
+/// Counts the passwords that calls try, as if they were sign-ins.
+fn begin_guesses(
+    console: &Console,
+    calls: &[Words],
+    browser: Option<&str>,
+    address: SocketAddr,
+) -> Result<Vec<Guess>, Refused> {
+    let users = calls.iter().flat_map(users_tried);
+    users.map(|user| guess(console, console.browsers.pair(browser, address.ip(), user), address)).collect()
 }
 
-/// Notes which passwords were right.
-fn end_guesses(console: &Console, guesses: &[Vec<Pair>], replies: &[Value]) {
-    for (pairs, reply) in guesses.iter().zip(replies) {
-        // In a transaction the reply says nothing yet.
-        let is_right = reply.get("status").is_some_and(|status| status == "OK") || reply.get("map").is_some();
-        if let ([pair], true) = (&pairs[..], is_right) {
-            console.brakes.succeeded(*pair);
-        }
+/// Notes that a password was right. Of several calls no reply is surely that to the guess: some have none, and in a
+/// transaction it says nothing yet.
+fn end_guesses(console: &Console, guesses: &[Guess], calls: &[Words], replies: &[Value]) {
+    if let ([guess], [_], [reply]) = (guesses, calls, replies)
+        && (reply.get("status").is_some_and(|status| status == "OK") || reply.get("map").is_some())
+    {
+        console.brakes.succeeded(guess);
     }
 }
 
-/// The response with replies, compressed if that is wanted. They count as being in flight until the response is read.
-fn told(replies: Vec<Value>, is_gzip: bool, room: Room) -> Response {
-    let text = format!("{{\"replies\":{}}}", Value::Array(replies));
-    let is_gzip = is_gzip && text.len() > PLAIN_MAX_BYTES;
-    let response = match is_gzip.then(|| gzip::compress(text.as_bytes(), Compression::fast())) {
-        Some(Ok(bytes)) => (KIND, [(CONTENT_ENCODING, "gzip")], bytes).into_response(),
-        _ => (KIND, text).into_response(),
-    };
-    response.map(|body| Body::new(InFlight { body, _room: room }))
+/// The response with replies, compressed if that is wanted.
+async fn told(replies: Replies, is_gzip: bool, calling: OwnedSemaphorePermit) -> Response {
+    let Replies { list, room } = replies;
+    let (bytes, held) = (room.bytes(), Held { _room: room, _calling: calling });
+    match aside(bytes, move || (rendered(list, is_gzip), held)).await {
+        Ok((response, held)) => response.map(|body| Body::new(InFlight { body, _held: held })),
+        Err(error) => not_now(&error.to_string()),
+    }
 }
 
-/// A body that takes a part of the bytes for all replies.
+fn rendered(replies: Vec<Value>, is_gzip: bool) -> Response {
+    let text = format!("{{\"replies\":{}}}", Value::Array(replies));
+    let is_gzip = is_gzip && text.len() > PLAIN_MAX_BYTES;
+    match is_gzip.then(|| gzip::compress(text.as_bytes(), Compression::fast())) {
+        Some(Ok(bytes)) => (KIND, [(CONTENT_ENCODING, "gzip")], bytes).into_response(),
+        _ => (KIND, text).into_response(),
+    }
+}
+
+/// What a request takes until its response is read.
+struct Held {
+    _room: Room,
+    _calling: OwnedSemaphorePermit,
+}
+
+/// A body that takes it.
 struct InFlight {
     body: Body,
-    _room: Room,
+    _held: Held,
 }
 
 impl hyper::body::Body for InFlight {
@@ -185,6 +215,16 @@ mod tests {
             let tried: Vec<String> =
                 users_tried(&words(line)).iter().map(|user| String::from_utf8_lossy(user).into_owned()).collect();
             assert_eq!(tried, users, "{line}");
+        }
+    }
+
+    #[test]
+    fn calls_that_leave_resp3_are_noticed() {
+        let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Words>();
+        for (line, leaves) in
+            [("HELLO 2", true), ("hello 3", false), ("HELLO", false), ("Reset", true), ("GET reset", false)]
+        {
+            assert_eq!(leaves_resp3(&words(line)), leaves, "{line}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -13,9 +14,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::limits::{
-    CALL_PATIENCE, CLIENTS_MAX_BYTES, LINES_KEPT, LINES_MAX, REPLIES_MAX_BYTES, REPLIES_TOTAL_BYTES,
+    CALL_PATIENCE, CLIENTS_MAX_BYTES, LINES_KEPT, LINES_MAX, REPLIES_MAX_BYTES, REPLIES_VALUES_MAX_BYTES,
 };
 use super::reply::Decoder;
+use super::room::{Full, Room, Rooms, Share};
 use crate::net::inside::{Inside, Like};
 
 /// The words of one call.
@@ -39,6 +41,12 @@ pub(super) enum LineError {
     /// There is more than is wanted.
     #[error("the replies have more than {0} bytes")]
     TooLong(usize),
+    /// There is more than there is memory for.
+    #[error("the replies have too many parts")]
+    TooMany,
+    /// A call has left the connection in a state in which replies can't be told from messages.
+    #[error("there are more replies than calls")]
+    Surplus,
     /// There are too many calls at a time.
     #[error("too many calls are answered at once")]
     Crowded,
@@ -51,14 +59,12 @@ pub(super) enum LineError {
 pub(super) struct Lines {
     inside: Arc<Inside>,
     places: Arc<Semaphore>,
-    /// Pieces of [`READ_BYTES`].
-    pieces: Arc<Semaphore>,
+    rooms: Rooms,
 }
 
 impl Lines {
     pub(super) fn new(inside: Arc<Inside>) -> Lines {
-        let pieces = Arc::new(Semaphore::new(REPLIES_TOTAL_BYTES / READ_BYTES));
-        Lines { inside, places: Arc::new(Semaphore::new(LINES_MAX)), pieces }
+        Lines { inside, places: Arc::new(Semaphore::new(LINES_MAX)), rooms: Rooms::new() }
     }
 
     /// Whether there are too few places left to take one for a page that only looks.
@@ -66,12 +72,11 @@ impl Lines {
         self.places.available_permits() < LINES_KEPT
     }
 
-    /// Connects, for a person at this address: as a newcomer, or with the rights of a client.
-    pub(super) fn open(&self, address: SocketAddr, like: Option<Like>) -> Result<Line, LineError> {
+    /// Connects, for a person of this name at this address: as a newcomer, or with the rights of a client.
+    pub(super) fn open(&self, user: &str, address: SocketAddr, like: Option<Like>) -> Result<Line, LineError> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| LineError::Crowded)?;
         let stream = UnixStream::from_std(self.inside.connect(address, like)?)?;
-        let (decoder, pieces) = (Decoder::default(), Arc::clone(&self.pieces));
-        Ok(Line { stream, decoder, most_bytes: REPLIES_MAX_BYTES, pieces, _place: place })
+        Ok(Line::new(stream, self.rooms.of(user), place))
     }
 }
 
@@ -81,34 +86,21 @@ pub(super) struct Line {
     decoder: Decoder,
     /// Bytes of the replies to calls that are made at once.
     most_bytes: usize,
-    pieces: Arc<Semaphore>,
+    share: Share,
     _place: OwnedSemaphorePermit,
 }
 
-/// Replies, which take a part of the bytes for all replies until they are dropped.
+/// Replies, and the room that they take until it is dropped.
 pub(super) struct Replies {
     pub(super) list: Vec<Value>,
     pub(super) room: Room,
 }
 
-/// A part of the bytes for all replies.
-pub(super) struct Room {
-    pieces: Arc<Semaphore>,
-    held: Vec<OwnedSemaphorePermit>,
-}
-
-impl Room {
-    /// Takes more, for this many bytes.
-    fn grow(&mut self, bytes: usize) -> Result<(), LineError> {
-        while self.held.len() * READ_BYTES < bytes {
-            let piece = Arc::clone(&self.pieces).try_acquire_owned().map_err(|_| LineError::Crowded)?;
-            self.held.push(piece);
-        }
-        Ok(())
-    }
-}
-
 impl Line {
+    fn new(stream: UnixStream, share: Share, place: OwnedSemaphorePermit) -> Line {
+        Line { stream, decoder: Decoder::default(), most_bytes: REPLIES_MAX_BYTES, share, _place: place }
+    }
+
     /// Lets a reply be one long text, which is not cut.
     pub(super) fn takes_a_long_text(&mut self) {
         self.most_bytes = CLIENTS_MAX_BYTES;
@@ -158,13 +150,15 @@ impl Line {
     async fn exchange(&mut self, calls: &[Words]) -> Result<Replies, LineError> {
         let mut request = BytesMut::new();
         calls.iter().for_each(|words| put(&mut request, words));
-        let room = Room { pieces: Arc::clone(&self.pieces), held: Vec::new() };
-        let Line { stream, decoder, most_bytes, .. } = self;
+        let Line { stream, decoder, most_bytes, share, .. } = self;
         // The engine stops reading from a client that does not read, so both must go on at once.
-        let receiving = receive(stream, decoder, calls.len(), *most_bytes, room);
-        let (_, replies) = tokio::join!(send(stream, &request), receiving);
-        // Whatever was not sent has no reply. A refusal may have come before anything was sent.
-        replies
+        let mut receiving = pin!(receive(stream, decoder, calls.len(), *most_bytes, share.room()));
+        tokio::select! {
+            // A refusal may come before everything was sent.
+            replies = &mut receiving => replies,
+            // What could not be sent has no reply.
+            _ = send(stream, &request) => receiving.await,
+        }
     }
 }
 
@@ -195,7 +189,7 @@ async fn receive(
     mut room: Room,
 ) -> Result<Replies, LineError> {
     let mut list = Vec::new();
-    let (mut chunk, mut received) = (vec![0; READ_BYTES], 0);
+    let (mut chunk, mut received, taken_before) = (vec![0; READ_BYTES], 0, decoder.taken());
     while list.len() < count {
         stream.readable().await?;
         let read = match stream.try_read(&mut chunk) {
@@ -208,13 +202,99 @@ async fn receive(
         if received > most_bytes {
             return Err(LineError::TooLong(most_bytes));
         }
-        room.grow(received)?;
         decoder.receive(&chunk[..read]);
         while let Some(reply) = decoder.next().map_err(|_| LineError::Closed)? {
             if reply.get("push").is_none() {
                 list.push(reply);
             }
         }
+        let taken = decoder.taken() - taken_before;
+        if taken > REPLIES_VALUES_MAX_BYTES {
+            return Err(LineError::TooMany);
+        }
+        room.grow(received + taken).map_err(|Full| LineError::Crowded)?;
+        // A long reply must not keep the others waiting.
+        tokio::task::yield_now().await;
     }
-    Ok(Replies { list, room })
+    // With more, nobody can say which reply is which.
+    if list.len() == count { Ok(Replies { list, room }) } else { Err(LineError::Surplus) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::super::super::limits::{REPLIES_FREE_BYTES, REPLY_OBJECT_BYTES};
+    use super::*;
+
+    /// A line, and the engine's end of it.
+    fn line() -> (Line, UnixStream) {
+        let (here, there) = UnixStream::pair().expect("a pair of sockets");
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
+        (Line::new(here, Rooms::new().of("ann"), place), there)
+    }
+
+    /// The outcome of a call of this many bytes, to which the engine replies with these without reading.
+    async fn replied(
+        line: &mut Line,
+        there: &mut UnixStream,
+        call_bytes: usize,
+        reply: &[u8],
+    ) -> Result<usize, String> {
+        let calls = [vec![vec![b'x'; call_bytes]]];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let writing = async {
+            there.write_all(reply).await.expect("the line is open");
+            std::future::pending::<()>().await;
+        };
+        let replies = tokio::select! {
+            replies = line.call(&calls, deadline) => replies,
+            () = writing => unreachable!("it does not end"),
+        };
+        replies.map(|replies| replies.list.len()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn each_call_has_one_reply() {
+        let (mut line, mut there) = line();
+        assert_eq!(replied(&mut line, &mut there, 1, b"+OK\r\n").await, Ok(1));
+        assert_eq!(replied(&mut line, &mut there, 1, b">1\r\n:1\r\n:2\r\n").await, Ok(1), "messages are none");
+        let surplus = replied(&mut line, &mut there, 1, b"+OK\r\n+OK\r\n").await;
+        assert_eq!(surplus, Err(LineError::Surplus.to_string()));
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_is_refused_is_not_waited_for() {
+        let (mut line, mut there) = line();
+        line.most_bytes = READ_BYTES;
+        // More than a socket holds.
+        let late = replied(&mut line, &mut there, 8 << 20, &[b'+'; 2 * READ_BYTES]).await;
+        assert_eq!(late, Err(LineError::TooLong(READ_BYTES).to_string()));
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_short_values_counts() {
+        let short = b"$1\r\n\xff\r\n";
+        let most = REPLIES_VALUES_MAX_BYTES / REPLY_OBJECT_BYTES;
+        for (count, wanted) in [(most / 2, Ok(1)), (2 * most, Err(LineError::TooMany.to_string()))] {
+            let (mut line, mut there) = line();
+            let reply = [format!("*{count}\r\n").as_bytes(), &short.repeat(count)].concat();
+            assert_eq!(replied(&mut line, &mut there, 1, &reply).await, wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn short_replies_need_no_room() {
+        let (mut line, mut there) = line();
+        let mut all = line.share.room();
+        let mut bytes = 0;
+        while all.grow(bytes + READ_BYTES).is_ok() {
+            bytes += READ_BYTES;
+        }
+        assert_eq!(replied(&mut line, &mut there, 1, b"+OK\r\n").await, Ok(1));
+        let long = [b"+", "x".repeat(2 * REPLIES_FREE_BYTES).as_bytes(), b"\r\n"].concat();
+        assert_eq!(replied(&mut line, &mut there, 1, &long).await, Err(LineError::Crowded.to_string()));
+    }
 }

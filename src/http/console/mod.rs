@@ -19,12 +19,15 @@
 mod answer;
 mod body;
 mod brakes;
+mod browsers;
 mod clients;
 mod command;
+mod cookie;
 mod guard;
 mod line;
 mod page;
 mod reply;
+mod room;
 mod session;
 mod sessions;
 mod shared;
@@ -43,7 +46,9 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use super::crowd::{Crowd, Most};
-use super::limits::{CONSOLE_CONNECTIONS_MAX, CONSOLE_HEAD_MAX_BYTES, CONSOLE_SILENT_MAX, CONSOLE_STRANGERS_MAX};
+use super::limits::{
+    CONSOLE_CONNECTIONS_MAX, CONSOLE_HEAD_MAX_BYTES, CONSOLE_SILENT_MAX, CONSOLE_STRANGERS_MAX, CONSOLE_THREADS_ASIDE,
+};
 use super::probes;
 use super::serve::{Caller, Site};
 use crate::config::Config;
@@ -82,6 +87,7 @@ pub(super) fn site(inside: Arc<Inside>, registry: Arc<Registry>, config: &Config
         }),
         head_max_bytes: CONSOLE_HEAD_MAX_BYTES,
         keeps_alive: true,
+        threads_aside: CONSOLE_THREADS_ASIDE,
     }
 }
 

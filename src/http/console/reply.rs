@@ -12,11 +12,11 @@
 //! | null, boolean | the same |
 //!
 //! The decoder takes one element after the other and keeps the lists that are open, so a long reply that arrives in
-//! pieces is read once.
+//! pieces is read once. It counts the memory of values, of which a short one takes many times its bytes.
 
 use serde_json::{Value, json};
 
-use super::super::limits::{REPLY_MAX_DEPTH, STRING_MAX_BYTES};
+use super::super::limits::{REPLY_MAX_DEPTH, REPLY_OBJECT_BYTES, REPLY_VALUE_BYTES, STRING_MAX_BYTES};
 use crate::base::num::parse_i64;
 
 /// The reply is not in the protocol.
@@ -31,6 +31,8 @@ pub(super) struct Decoder {
     /// Offset of the next element.
     at: usize,
     open: Vec<Open>,
+    /// Bytes of memory of all values so far, beside those of their texts.
+    taken: usize,
 }
 
 /// A list that is not complete.
@@ -66,9 +68,18 @@ enum Element {
     List(Kind, usize),
 }
 
+impl Element {
+    fn memory(&self) -> usize {
+        match self {
+            Element::Value(Value::Object(_)) | Element::List(Kind::Map | Kind::Push, _) => REPLY_OBJECT_BYTES,
+            Element::Value(_) | Element::List(Kind::Array | Kind::Attributes, _) => REPLY_VALUE_BYTES,
+        }
+    }
+}
+
 impl Default for Decoder {
     fn default() -> Decoder {
-        Decoder { string_max_bytes: STRING_MAX_BYTES, received: Vec::new(), at: 0, open: Vec::new() }
+        Decoder { string_max_bytes: STRING_MAX_BYTES, received: Vec::new(), at: 0, open: Vec::new(), taken: 0 }
     }
 }
 
@@ -83,10 +94,16 @@ impl Decoder {
         self.received.extend_from_slice(bytes);
     }
 
+    /// Bytes of memory of all values so far.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// The next reply, once all of it is there.
     pub(super) fn next(&mut self) -> Result<Option<Value>, Malformed> {
         while let Some((element, len)) = element(&self.received[self.at..], self.string_max_bytes)? {
             self.at += len;
+            self.taken += element.memory();
             let mut done = match element {
                 Element::Value(value) => Some(value),
                 Element::List(kind, 0) => Open { kind, missing: 0, items: Vec::new() }.close(),

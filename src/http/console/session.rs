@@ -1,7 +1,7 @@
 //! One who is signed in, and connections to the engine with the rights of the user.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -19,8 +19,8 @@ pub(super) struct Session {
     anchor: Like,
     /// The address of the browser that signed in, which the session's connections have.
     pub(super) address: SocketAddr,
-    /// Requests that may wait for the engine at a time.
-    pub(super) calls: Semaphore,
+    /// Requests at a time.
+    pub(super) calls: Arc<Semaphore>,
     used: Mutex<Instant>,
     over: watch::Sender<bool>,
 }
@@ -46,7 +46,7 @@ impl Session {
             user,
             anchor,
             address,
-            calls: Semaphore::new(CALLS_AT_A_TIME),
+            calls: Arc::new(Semaphore::new(CALLS_AT_A_TIME)),
             used: Mutex::new(Instant::now()),
             over: watch::Sender::new(false),
         }
@@ -75,7 +75,7 @@ impl Session {
     /// Connects to the engine with the rights of the user, in a database. Ends the session if the user no longer has
     /// any.
     pub(super) async fn connect(&self, lines: &Lines, db: u64, deadline: Instant) -> Result<Line, CallError> {
-        let mut line = lines.open(self.address, Some(self.anchor))?;
+        let mut line = lines.open(&self.user, self.address, Some(self.anchor))?;
         let hello = line.hello(None, deadline).await?;
         if let Some(text) = error_of(&hello) {
             if text.starts_with("NOAUTH") {

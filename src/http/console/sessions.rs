@@ -6,29 +6,25 @@
 //! killed the client. It also ends when the user may no longer sign in by that password, of which only the hash is kept
 //! that the engine has as well, when it was not used for [`SESSION_IDLE_MAX`], and after [`SESSION_MAX`].
 //!
-//! The browser has the name of the session, 256 random bits, in a cookie. Here is only a hash of it, so no comparison
-//! of bytes tells how much of a guess is right. The token is another hash of that name.
+//! The browser has the name of the session in a [cookie](Cookie). The token is another hash of that name.
 
 use std::collections::HashMap;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::HeaderMap;
-use axum::http::header::COOKIE;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, interval_at};
 
 use super::super::limits::{
     CALL_PATIENCE, SESSION_IDLE_MAX, SESSION_KEEP_EVERY, SESSION_MAX, SESSIONS_MAX, SESSIONS_OF_USER_MAX,
 };
+use super::cookie::{Cookie, Hash, hash_of, hex, random_name};
 use super::guard::{Refused, TOKEN};
 use super::line::{Line, Lines};
 use super::session::Session;
 use crate::net::inside::Like;
-
-/// A hash of a session's name.
-type Hash = [u8; 32];
 
 /// One who has signed in.
 pub(super) struct Newcomer {
@@ -47,15 +43,15 @@ pub(super) struct Given {
 
 /// See the file's header.
 pub(super) struct Sessions {
-    /// The name of the cookie. Browsers don't keep the cookies of two ports apart.
-    cookie: String,
+    /// Browsers don't keep the cookies of two ports apart, so its name has the port.
+    cookie: Cookie,
     lines: Arc<Lines>,
     all: Mutex<HashMap<Hash, Arc<Session>>>,
 }
 
 impl Sessions {
     pub(super) fn new(port: u16, lines: Arc<Lines>) -> Arc<Sessions> {
-        Arc::new(Sessions { cookie: format!("tidegate-{port}"), lines, all: Mutex::default() })
+        Arc::new(Sessions { cookie: Cookie::new(format!("tidegate-{port}"), None), lines, all: Mutex::default() })
     }
 
     /// Begins a session, whose anchor is `line`.
@@ -75,12 +71,12 @@ impl Sessions {
             all.insert(hash, Arc::clone(&session));
         }
         tokio::spawn(Arc::clone(self).keep(hash, session, line));
-        Ok(Given { cookie: self.cookie_of(&name, is_secure), token: token_of(&name) })
+        Ok(Given { cookie: self.cookie.set(&name, is_secure), token: token_of(&name) })
     }
 
     /// Returns the session of a request and its token.
     pub(super) fn of(&self, headers: &HeaderMap) -> Result<(Arc<Session>, String), Refused> {
-        let name = self.name_in(headers).ok_or(Refused::SignedOut)?;
+        let name = self.cookie.value_in(headers).ok_or(Refused::SignedOut)?;
         let session = self.all().get(&hash_of(name)).cloned().ok_or(Refused::SignedOut)?;
         session.is_used();
         Ok((session, token_of(name)))
@@ -97,20 +93,9 @@ impl Sessions {
         Ok(session)
     }
 
-    fn cookie_of(&self, name: &str, is_secure: bool) -> String {
-        let secure = if is_secure { "; Secure" } else { "" };
-        format!("{}={name}; HttpOnly; SameSite=Strict; Path=/{secure}", self.cookie)
-    }
-
     /// A cookie that makes the browser forget the session.
     pub(super) fn forgetful_cookie(&self, is_secure: bool) -> String {
-        self.cookie_of("", is_secure) + "; Max-Age=0"
-    }
-
-    fn name_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        let cookies = headers.get_all(COOKIE).iter().filter_map(|field| field.to_str().ok());
-        let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.find(|(cookie, _)| *cookie == self.cookie).map(|(_, name)| name)
+        self.cookie.unset(is_secure)
     }
 
     /// Ends a session when its time has come.
@@ -156,21 +141,6 @@ fn end_idlest(all: &mut HashMap<Hash, Arc<Session>>, is_meant: impl Fn(&Session)
     }
 }
 
-/// A name that can't be guessed.
-fn random_name() -> io::Result<String> {
-    let mut bytes = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(hex(&bytes))
-}
-
-fn hash_of(name: &str) -> Hash {
-    Sha256::digest(name).into()
-}
-
 fn token_of(name: &str) -> String {
     hex(&Sha256::new().chain_update("token of ").chain_update(name).finalize())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::super::limits::SIGN_INS_AT_A_TIME;
 use super::brakes::Brakes;
+use super::browsers::Browsers;
 use super::guard::Guard;
 use super::line::Lines;
 use super::sessions::Sessions;
@@ -24,6 +25,7 @@ pub(super) struct Console {
     pub(super) guard: Guard,
     pub(super) sessions: Arc<Sessions>,
     pub(super) brakes: Brakes,
+    pub(super) browsers: Browsers,
     pub(super) watches: Arc<Watches>,
     /// Sign-ins at a time.
     pub(super) signing_in: Semaphore,
@@ -40,6 +42,7 @@ impl Console {
             sessions: Sessions::new(config.console_port, Arc::clone(&lines)),
             lines,
             brakes: Brakes::default(),
+            browsers: Browsers::new(config.console_port),
             signing_in: Semaphore::new(SIGN_INS_AT_A_TIME),
             viewers: Arc::default(),
         }

@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout_at};
@@ -21,11 +21,11 @@ use super::super::limits::{CALL_PATIENCE, SMALL_BODY_MAX_BYTES};
 use super::super::serve::Caller;
 use super::answer::{answer, not_now};
 use super::body::json_of;
-use super::brakes::Pair;
+use super::brakes::{Guess, Pair};
 use super::guard::{Refused, is_secure, refusal};
 use super::line::LineError;
 use super::reply::{error_of, field};
-use super::sessions::Newcomer;
+use super::sessions::{Given, Newcomer};
 use super::shared::Console;
 use crate::base::excerpt;
 use crate::base::os::logging::AUDIT;
@@ -40,7 +40,7 @@ pub(super) async fn sign_in(
     Extension(Caller { address, .. }): Extension<Caller>,
     request: Request,
 ) -> Response {
-    let is_secure = is_secure(request.headers());
+    let (is_secure, browser) = (is_secure(request.headers()), console.browsers.name_in(request.headers()));
     let fields = match json_of(request, SMALL_BODY_MAX_BYTES).await {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return refusal(Refused::Body),
@@ -55,47 +55,51 @@ pub(super) async fn sign_in(
         return refusal(Refused::Crowded);
     };
     let user = user.unwrap_or(DEFAULT_USER);
-    let pair = Pair::of(address.ip(), user.as_bytes());
-    if let Err(why) = guess(&console, pair, address) {
-        return refusal(why);
-    }
+    // Without a password there is nothing to guess.
+    let pair = auth.map(|(user, _)| console.browsers.pair(browser.as_deref(), address.ip(), user));
+    let begun = match pair.map(|pair| guess(&console, pair, address)).transpose() {
+        Ok(begun) => begun,
+        Err(why) => return refusal(why),
+    };
+    let undecided = || begun.iter().for_each(|guess| console.brakes.undecided(guess));
     let said = async {
-        let mut line = console.lines.open(address, None)?;
+        let mut line = console.lines.open(user, address, None)?;
         let reply = line.hello(auth, deadline).await?;
         Ok::<_, LineError>((line, reply))
     };
     let (line, reply) = match said.await {
         Ok(said) => said,
         Err(error) => {
-            console.brakes.undecided(pair);
+            undecided();
             return not_now(&error.to_string());
         }
     };
     match error_of(&reply) {
-        // Asked without a password, a server that wants one says so. That was no guess.
-        Some(text) if auth.is_none() && text.starts_with("NOAUTH") => {
-            console.brakes.undecided(pair);
-            return refusal(Refused::Password);
-        }
+        // Asked without a password, a server that wants one says so.
+        Some(text) if auth.is_none() && text.starts_with("NOAUTH") => return refusal(Refused::Password),
         Some(text) if text.starts_with("WRONGPASS") => return refusal(Refused::Password),
         Some(text) => {
-            console.brakes.undecided(pair);
+            undecided();
             return not_now(text);
         }
-        None => console.brakes.succeeded(pair),
+        None => begun.iter().for_each(|guess| console.brakes.succeeded(guess)),
     }
     let Some(client) = field(&reply, "id").and_then(Value::as_u64) else { return not_now("the server is not known") };
     tracing::info!(target: AUDIT, client, %address, user = excerpt::of_text(user), "signed in to the console");
     let anchor = Like { client, password: Sha256::digest(password).into() };
     let newcomer = Newcomer { user: user.to_owned(), anchor, address, is_secure };
-    match console.sessions.begin(newcomer, line) {
-        Ok(given) => with_cookie(given.cookie, &json!({ "user": user, "token": given.token })),
+    let begun = console.browsers.remember(browser.as_deref(), user, is_secure);
+    match begun.and_then(|known| Ok((console.sessions.begin(newcomer, line)?, known))) {
+        Ok((Given { cookie, token }, known)) => {
+            let said = answer(StatusCode::OK, &json!({ "user": user, "token": token }));
+            (AppendHeaders([(SET_COOKIE, cookie), (SET_COOKIE, known)]), said).into_response()
+        }
         Err(error) => not_now(&error.to_string()),
     }
 }
 
 /// Begins to try a password, unless too many have failed.
-pub(super) fn guess(console: &Console, pair: Pair, address: SocketAddr) -> Result<(), Refused> {
+pub(super) fn guess(console: &Console, pair: Pair, address: SocketAddr) -> Result<Guess, Refused> {
     console.brakes.begin(pair, Clock::now()).map_err(|wait| {
         tracing::info!(target: AUDIT, %address, "sign-in to the console delayed, since too many have failed");
         Refused::Slow(wait.as_secs() + 1)
@@ -115,12 +119,9 @@ pub(super) async fn sign_out(State(console): State<Arc<Console>>, headers: Heade
     match console.sessions.of_change(&headers) {
         Ok(session) => {
             session.end();
-            with_cookie(console.sessions.forgetful_cookie(is_secure(&headers)), &json!({}))
+            let cookie = console.sessions.forgetful_cookie(is_secure(&headers));
+            ([(SET_COOKIE, cookie)], answer(StatusCode::OK, &json!({}))).into_response()
         }
         Err(why) => refusal(why),
     }
-}
-
-fn with_cookie(cookie: String, value: &Value) -> Response {
-    ([(SET_COOKIE, cookie)], answer(StatusCode::OK, value)).into_response()
 }
