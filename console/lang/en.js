@@ -99,6 +99,7 @@ export default {
   "durable.everysec": "Within a second: a loss of power may take the last second of acknowledged changes.",
   "durable.group": "Yes: every OK is on disk on more than half of the nodes before it is sent.",
   "durable.no": "When the system writes it: a loss of power may take some seconds of acknowledged changes.",
+  "durable.none": "No: changes are in memory only, and no snapshot is made by itself (appendonly no, save \"\").",
   "durable.snapshots": "No: changes are in memory only, until the next snapshot (appendonly no).",
   "error.denied": "Your user may not do this: {text}",
   "event.broken": "broken",

@@ -99,6 +99,7 @@ export default {
   "durable.everysec": "一秒之内：断电可能丢失最后一秒内已确认的修改。",
   "durable.group": "是：每个 OK 在发出之前已在过半节点上落盘。",
   "durable.no": "由操作系统决定何时写入：断电可能丢失数秒内已确认的修改。",
+  "durable.none": "否：修改只在内存中，且不会自动生成快照（appendonly no，save \"\"）。",
   "durable.snapshots": "否：修改只在内存中，直到下一次快照（appendonly no）。",
   "error.denied": "您的用户无权执行此操作：{text}",
   "event.broken": "强制解除",

@@ -116,7 +116,7 @@ function worries() {
   if (grown("dead") > 0) add("warn", "dead", { n: number(grown("dead")) }, { address: href("queues") });
   if (grown("lapsed") > 0) add("warn", "lapsed", { n: number(grown("lapsed")) }, { address: href("events", { event: "lapsed" }) });
   if (grown("refused") > 100) add("note", "refused", { n: number(grown("refused")) }, { address: href("events", { event: "refused" }) });
-  if (fields.durability === "snapshots") add("note", "in-memory", {});
+  if (["snapshots", "none"].includes(fields.durability)) add("note", "in-memory", {});
   const order = ["bad", "warn", "note"];
   return list.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
 }
@@ -176,7 +176,7 @@ function Durable() {
   const kind = fields.durability;
   return html`<${Panel} title=${t("overview.durable")}>
     <div class="body">
-      <p class=${kind === "snapshots" || kind === "no" ? "warn" : "good"}>${kind ? t("durable." + kind) : "–"}</p>
+      <p class=${["snapshots", "none", "no"].includes(kind) ? "warn" : "good"}>${kind ? t("durable." + kind) : "–"}</p>
       <div class="gap"></div>
       <${Facts} of=${[
         fields.log_durable_lsn && [t("fact.lsn"), `${number(fields.log_durable_lsn)} / ${number(fields.log_last_lsn)}`],
@@ -243,7 +243,7 @@ export function Screen() {
     <div class="charts">
       <${Chart} name=${t("chart.ops")} value=${short(point.ops)} unit=${t("per-second")} points=${series("ops")} />
       <${Chart} name=${t("chart.p99")} value=${fields["refused-latency"] ? "–" : micros(point.p99)} unit="" points=${series("p99")} format=${micros} note=${fields["refused-latency"] && t("denied.short")} />
-      <${Chart} name=${t("chart.sync")} value=${micros(point.sync)} unit="" points=${series("sync")} format=${micros} note=${fields.durability === "snapshots" ? t("chart.no-journal") : ""} />
+      <${Chart} name=${t("chart.sync")} value=${micros(point.sync)} unit="" points=${series("sync")} format=${micros} note=${["snapshots", "none"].includes(fields.durability) ? t("chart.no-journal") : ""} />
       <${Chart} name=${t("chart.refusals")} value=${short(point.refusals)} unit=${t("per-second")} points=${series("refusals")} />
       <${Chart} name=${t("chart.waiting")} value=${number(point.waiting)} unit="" points=${series("waiting")} format=${number} />
     </div>

@@ -425,8 +425,8 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 /// Returns when a change that was acknowledged is safe from a crash: `group` for on disk on more than half of the
-/// nodes, `always` for on disk, `everysec` for a second later, `no` for when the system writes it, and `snapshots` for
-/// when the next snapshot is made.
+/// nodes, `always` for on disk, `everysec` for a second later, `no` for when the system writes it, `snapshots` for when
+/// the next snapshot is made, and `none` for not before somebody asks for one.
 fn durability(ctx: &Ctx<'_>) -> &'static str {
     let (persistence, config) = (&ctx.server.persistence, &ctx.server.config);
     match (&persistence.journal, config.appendfsync) {
@@ -434,6 +434,7 @@ fn durability(ctx: &Ctx<'_>) -> &'static str {
         (Some(_), AppendFsync::Always) => "always",
         (Some(_), AppendFsync::EverySecond) => "everysec",
         (Some(_), AppendFsync::No) => "no",
+        (None, _) if config.save.is_empty() => "none",
         (None, _) => "snapshots",
     }
 }

@@ -259,7 +259,8 @@ parameters! {
         /// Addresses of `console-port`, in the form of `bind`.
         console_bind: Vec<String> = "console-bind", AtStart, Addresses, "127.0.0.1 -::1";
         /// Names under which browsers reach the console, besides addresses and `localhost`. It answers to no other
-        /// name, so that no foreign page can reach it through a name of its own.
+        /// name, so that no foreign page can reach it through a name of its own. They are those of a proxy, so with any
+        /// of them nobody at the console counts as being on this machine (see `protected-mode`).
         console_hosts: Vec<String> = "console-hosts", AtStart, Addresses, "";
     }
     "Security" {

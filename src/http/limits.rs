@@ -124,9 +124,8 @@ pub(super) const SESSION_IDLE_MAX: Duration = Duration::from_secs(30 * 60);
 /// How long a session lasts at most.
 pub(super) const SESSION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// How often a session in use says so to the engine, for which `timeout` would else make it an idle client, and checks
-/// that its user may still sign in.
-pub(super) const SESSION_KEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often it is checked that the user of a session in use may still sign in.
+pub(super) const SESSION_CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Sign-ins as one user that fail before the next one from their address has to wait.
 pub(super) const SIGN_INS_FREE: u32 = 5;
@@ -171,16 +170,27 @@ pub(super) const WATCHED_BYTES_MAX: usize = 32 * 1024;
 pub(super) const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// Questions a second to the engine, for all pages together. Beyond that they are asked less often.
-pub(super) const WATCH_QUESTIONS_PER_SECOND: usize = 2_000;
+pub(super) const WATCH_QUESTIONS_PER_SECOND: u32 = 2_000;
 
 /// Questions a second for the pages of one user. Beyond that these are asked less often.
-pub(super) const WATCH_QUESTIONS_OF_USER: usize = 500;
+pub(super) const WATCH_QUESTIONS_OF_USER: u32 = 500;
+
+/// Questions whose replies have a bound together: keys with 20 holders and 20 waiters of the longest names and notes
+/// take less.
+pub(super) const WATCH_BATCH: usize = 16;
+
+/// How long a question that the user may not ask is not asked again: each is noted in ACL LOG.
+pub(super) const WATCH_DENIED: Duration = Duration::from_secs(60);
 
 /// Changes of state that a page may be behind. One that is further behind gets the whole state.
 pub(super) const WATCH_BEHIND_MAX: usize = 4;
 
-/// Remembered events that a page begins with.
+/// Events that a page shows.
 pub(super) const EVENTS_SHOWN_MAX: usize = 200;
+
+/// Events that are asked for at a time: with the longest keys, names and notes they have less than
+/// [`REPLIES_MAX_BYTES`].
+pub(super) const EVENTS_AT_A_TIME: usize = 500;
 
 // A request that waits for the engine is answered before its connection is closed.
 const _: () = assert!(CALL_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs());

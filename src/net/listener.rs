@@ -343,8 +343,12 @@ pub(super) fn open(
 /// Opens the connections that have come from inside the process. Each needs a task.
 pub(super) fn open_from_inside(server: &mut ServerState, table: &SocketTable) {
     while let Some(Arrival { socket, address, like }) = table.take_from_inside() {
-        let is_local = address.ip().to_canonical().is_loopback();
+        // A name of its own means that a proxy stands in front, whose address says nothing of where somebody is.
+        let is_local = address.ip().to_canonical().is_loopback() && server.config.console_hosts.is_empty();
         if let Some(refusal) = refusal_of(server, is_local, INSIDE_RESERVED) {
+            if matches!(refusal, Refusal::Protected) {
+                not_let_in(&address.to_string());
+            }
             server.meters.stats.rejected_connections += 1;
             // The text fits the buffer of a new socket.
             let _ = SockRef::from(&socket).send(refusal.text());
@@ -355,6 +359,7 @@ pub(super) fn open_from_inside(server: &mut ServerState, table: &SocketTable) {
             local_address: "console:0".to_owned(),
             fd: socket.as_raw_fd(),
             is_local,
+            is_inside: true,
             ..Peer::default()
         };
         let accepted = Connected::Accepted { fd: socket.into(), is_unix: true };

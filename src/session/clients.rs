@@ -61,7 +61,8 @@ impl Clients {
         Clients { limit, ..Clients::default() }
     }
 
-    /// Closes clients that have sent no command for `timeout` seconds and wait for no reply.
+    /// Closes clients that have sent no command for `timeout` seconds and wait for no reply. The console ends its
+    /// connections by itself.
     pub(crate) fn close_idle(&mut self, config: &Config, stats: &Stats, safe: Lsn) {
         if config.timeout_s == 0 {
             return;
@@ -76,7 +77,7 @@ impl Clients {
                 || session.transfer.is_some()
                 || session.is_monitor
                 || !session.subscriptions.is_empty();
-            if !waits && clock.delta(session.active_ticks, now_ticks) > timeout {
+            if !waits && !session.is_inside && clock.delta(session.active_ticks, now_ticks) > timeout {
                 session.kill();
             }
         }

@@ -269,6 +269,8 @@ pub struct Session {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
+    /// Made by another thread of this process, which also ends it.
+    pub is_inside: bool,
     /// Bytes that the transport holds for the connection: 0, or the memory of TLS.
     transport_bytes: u32,
     /// The thread that receives and sends for the connection, for CLIENT LIST; 0 is the engine's.
@@ -534,6 +536,8 @@ pub struct Peer {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
+    /// Made by another thread of this process, which also ends it.
+    pub is_inside: bool,
     /// Bytes that the transport holds for the connection: 0, or the memory of TLS.
     pub transport_bytes: u32,
     /// The thread that receives and sends for the connection; 0 is the engine's.
@@ -576,6 +580,7 @@ impl Sessions {
             local_address: peer.local_address,
             fd: peer.fd,
             is_local: peer.is_local,
+            is_inside: peer.is_inside,
             transport_bytes: peer.transport_bytes,
             io_thread: peer.io_thread,
             no_evict: false,

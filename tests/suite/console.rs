@@ -2,7 +2,7 @@
 //!
 //! The tests speak HTTP by themselves, so that they can send what no browser would.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -151,12 +151,39 @@ impl Session {
         let mut reader = BufReader::new(stream);
         let head = response(&mut reader);
         assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")), "{head:?}");
-        Stream { reader }
+        Stream { reader: BufReader::new(Chunks { reader, left: 0 }) }
     }
 }
 
 pub(crate) struct Stream {
+    reader: BufReader<Chunks>,
+}
+
+/// A body in chunks (RFC 9112, section 7.1).
+struct Chunks {
     reader: BufReader<TcpStream>,
+    /// Bytes of the chunk that are left.
+    left: usize,
+}
+
+impl Read for Chunks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let mut length = String::new();
+            // An empty line ends the chunk before.
+            while length.trim().is_empty() {
+                length.clear();
+                if self.reader.read_line(&mut length)? == 0 {
+                    return Ok(0);
+                }
+            }
+            self.left = usize::from_str_radix(length.trim(), 16).map_err(io::Error::other)?;
+        }
+        let most = buffer.len().min(self.left);
+        let read = self.reader.read(&mut buffer[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
 }
 
 impl Stream {
@@ -324,6 +351,27 @@ fn a_session_ends_when_its_user_may_no_longer_sign_in() {
 }
 
 #[test]
+fn a_session_outlives_the_timeout_of_clients() {
+    let (server, address) = start(&["--timeout", "1"]);
+    let session = sign_in(address, "", "");
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).expect("a listening server");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    assert!(matches!(client.read(&mut [0]), Ok(0)), "a client that was idle for as long is closed");
+    assert_eq!(session.status(), 200);
+}
+
+#[test]
+fn protected_mode_takes_nobody_behind_a_proxy_for_local() {
+    let (server, address) = start(&["--console-hosts", "console.example"]);
+    let (response, _) = try_sign_in(address, "", "");
+    assert_eq!((response.status, response.refused().as_str()), (503, "not-now"), "{}", response.text());
+    assert!(response.text().contains("protected mode"), "{}", response.text());
+    until(|| server.log().contains("audit: remote client refused"), "the audit tells of it");
+    server.raw().command(&["CONFIG", "SET", "requirepass", "secret"]);
+    assert_eq!(sign_in(address, "", "secret").status(), 200, "with a password it needs no protection");
+}
+
+#[test]
 fn a_user_has_a_bounded_number_of_sessions() {
     let (server, address) = start(&[]);
     server.raw().command(&["ACL", "SETUSER", "ann", "on", ">pass", "~*", "+@all"]);
@@ -393,7 +441,7 @@ fn the_console_has_places_when_clients_have_taken_all() {
 
 #[test]
 fn requests_of_other_sites_do_nothing() {
-    let (server, address) = start(&["--console-hosts", "console.example"]);
+    let (server, address) = start(&["--console-hosts", "console.example", "--protected-mode", "no"]);
     let session = sign_in(address, "", "");
     let (cookie, token) = (("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token));
     let body = json!({ "calls": [["SET", "attacked", "yes"]] }).to_string();
@@ -537,11 +585,55 @@ fn the_state_of_locks_comes_as_it_changes() {
     stream.first("who", |change| change["set"]["0"]["holders"][0]["holder"] == json!("bob"));
     let mut other = session.stream("overview");
     let overview = other.next("overview").expect("the state")["whole"].clone();
-    assert_eq!(overview["durability"], json!("snapshots"), "{overview}");
+    assert_eq!(overview["durability"], json!("none"), "{overview}");
+    raw.command(&["CONFIG", "SET", "save", "3600 1"]);
+    other.first("overview", |change| change["set"]["durability"] == json!("snapshots"));
     assert!(
         overview["coordination_lock"].as_str().is_some_and(|line| line.contains("granted=2,refused=0")),
         "{overview}"
     );
+}
+
+#[test]
+fn many_long_grants_are_shown() {
+    let (server, address) = start(&[]);
+    let session = sign_in(address, "", "");
+    let (mut raw, note) = (server.raw(), "n".repeat(1_000));
+    let keys: Vec<String> = (0..100).map(|key| format!("{key:0>200}")).collect();
+    for key in &keys {
+        for holder in 0..20 {
+            let holder = format!("{holder:h>1000}");
+            raw.command(&["GATE.ACQUIRE", key, &holder, "LIMIT", "20", "PX", "600000", "NOTE", &note]);
+        }
+    }
+    let query = format!("events&who=t:{}", keys.join("&who=t:"));
+    let mut stream = session.stream(&query);
+    // Events are of as many grants as the server remembers.
+    let events = stream.next("events").expect("the state")["whole"].clone();
+    assert_eq!(events.as_object().map(serde_json::Map::len), Some(200), "the newest");
+    assert!(events.as_object().is_some_and(|events| events.values().any(|event| event["key"] == json!(keys[99]))));
+    let who = session.stream(&query).next("who").expect("the state")["whole"].clone();
+    assert_eq!(who["99"]["holders"].as_array().map(Vec::len), Some(20), "{:.200}", who.to_string());
+    assert_eq!(who.get("no-reply"), None);
+}
+
+#[test]
+fn what_a_user_may_not_see_is_not_asked_for_each_second() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    raw.command(&["ACL", "SETUSER", "ann", "on", ">pass", "~app:*", "+info", "+hello", "+who", "+select"]);
+    let mut stream = sign_in(address, "ann", "pass").stream("overview&who=t:app:a&who=t:other");
+    let who = stream.next("who").expect("the state")["whole"].clone();
+    assert!(who["1"]["error"].as_str().is_some_and(|text| text.starts_with("NOPERM ")), "{who}");
+    for _ in 0..3 {
+        let overview = stream.next("overview").expect("changes");
+        let refused = overview["whole"].get("refused-latency");
+        assert!(refused.is_none_or(|text| text.as_str().is_some_and(|text| text.starts_with("NOPERM "))), "{overview}");
+    }
+    let stats = format!("{:?}", raw.command(&["INFO", "stats"]));
+    for denied in ["acl_access_denied_cmd:1", "acl_access_denied_key:1"] {
+        assert!(stats.contains(&format!("{denied}\\r")), "not {denied}: {stats}");
+    }
 }
 
 #[test]

@@ -12,17 +12,28 @@ pub(in crate::command) fn write(text: &mut String, ctx: &Ctx<'_>) {
     let stats = &ctx.server.meters.stats.coordination;
     let sum =
         |family: Family, of: fn(&Counts) -> u64| (0..groups).map(|group| of(&stats.get(family, group))).sum::<u64>();
-    let waiting = |family: Family| {
-        ctx.server.waits.calls().filter(|call| call.counted.is_some_and(|counted| counted.family == family)).count()
-    };
+    // Many calls may wait, so they are looked through once.
+    let (mut for_locks, mut for_gates) = (0_usize, 0_usize);
+    for counted in ctx.server.waits.calls().filter_map(|call| call.counted) {
+        match counted.family {
+            Family::Lock => for_locks += 1,
+            Family::Gate => for_gates += 1,
+            _ => {}
+        }
+    }
     for family in [Family::Lock, Family::Gate, Family::Stock, Family::Limit] {
         let (granted, refused) =
             (sum(family, |counts| counts.turns(Turn::Granted)), sum(family, |counts| counts.refusals));
         // Writing to memory does not fail.
         let _ = write!(text, "coordination_{}:granted={granted},refused={refused}", family.name());
-        if matches!(family, Family::Lock | Family::Gate) {
+        let waiting = match family {
+            Family::Lock => Some(for_locks),
+            Family::Gate => Some(for_gates),
+            _ => None,
+        };
+        if let Some(waiting) = waiting {
             let (waits, ended) = (sum(family, |counts| counts.waits), sum(family, |counts| counts.waits_ended));
-            let (waited_ms, waiting) = (sum(family, |counts| counts.waited_ms), waiting(family));
+            let waited_ms = sum(family, |counts| counts.waited_ms);
             let _ = write!(text, ",waiting={waiting},waits={waits},waits_ended={ended},waited_ms={waited_ms}");
         }
         if family != Family::Limit {

@@ -134,6 +134,10 @@ mod tests {
         brakes.begin(pair, now).expect("it need not wait")
     }
 
+    fn fail(brakes: &Brakes, pair: Pair, times: u32, now: Instant) {
+        (0..times).for_each(|_| _ = fails(brakes, pair, now));
+    }
+
     fn wait(brakes: &Brakes, pair: Pair, now: Instant) -> Duration {
         brakes.begin(pair, now).expect_err("it has to wait")
     }
@@ -144,7 +148,7 @@ mod tests {
         let others =
             [Pair::of(IpAddr::from([10, 0, 0, 2]), b"ann"), Pair::of(HERE, b"bob"), Pair::of_browser([7; 32], b"ann")];
         let mut now = Instant::now();
-        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        fail(&brakes, pair, SIGN_INS_FREE, now);
         let (mut waits, mut last) = (Vec::new(), None);
         for _ in 0..9 {
             let wait = wait(&brakes, pair, now);
@@ -163,16 +167,16 @@ mod tests {
     #[test]
     fn failures_are_forgotten_after_a_while() {
         let (brakes, pair, now) = (Brakes::default(), Pair::of(HERE, b"ann"), Instant::now());
-        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        fail(&brakes, pair, SIGN_INS_FREE, now);
         let later = now + SIGN_IN_WAIT_MIN + SIGN_IN_REMEMBERED;
-        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, later)));
+        fail(&brakes, pair, SIGN_INS_FREE, later);
         wait(&brakes, pair, later);
     }
 
     #[test]
     fn what_was_not_decided_costs_nothing() {
         let (brakes, pair, now) = (Brakes::default(), Pair::of(HERE, b"ann"), Instant::now());
-        (1..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+        fail(&brakes, pair, SIGN_INS_FREE - 1, now);
         for _ in 0..3 {
             brakes.undecided(&fails(&brakes, pair, now));
         }
@@ -194,7 +198,7 @@ mod tests {
         let brakes = Brakes::default();
         for number in 0..SIGN_IN_PAIRS_MAX as u32 {
             let pair = Pair::of(HERE, &number.to_be_bytes());
-            (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, pair, now)));
+            fail(&brakes, pair, SIGN_INS_FREE, now);
             fails(&brakes, pair, now + SIGN_IN_WAIT_MIN);
         }
         brakes
@@ -220,7 +224,7 @@ mod tests {
         let brakes = filled(began);
         let later = began + SIGN_IN_WAIT_MAX + SIGN_IN_REMEMBERED;
         let bob = Pair::of(HERE, b"bob");
-        (0..SIGN_INS_FREE).for_each(|_| drop(fails(&brakes, bob, later)));
+        fail(&brakes, bob, SIGN_INS_FREE, later);
         assert_eq!(wait(&brakes, bob, later), SIGN_IN_WAIT_MIN, "he began with none");
     }
 }

@@ -139,14 +139,6 @@ impl Line {
         }
     }
 
-    /// Sends a call whose reply nobody waits for, if there is room for it.
-    pub(super) fn mention(&self, words: &Words) {
-        let mut request = BytesMut::new();
-        put(&mut request, words);
-        // A connection that is closed shows that to whoever waits for it.
-        let _ = self.stream.try_write(&request);
-    }
-
     async fn exchange(&mut self, calls: &[Words]) -> Result<Replies, LineError> {
         let mut request = BytesMut::new();
         calls.iter().for_each(|words| put(&mut request, words));

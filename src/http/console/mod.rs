@@ -25,6 +25,7 @@ mod command;
 mod cookie;
 mod guard;
 mod line;
+mod pace;
 mod page;
 mod reply;
 mod room;

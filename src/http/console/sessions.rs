@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, interval_at};
 
 use super::super::limits::{
-    CALL_PATIENCE, SESSION_IDLE_MAX, SESSION_KEEP_EVERY, SESSION_MAX, SESSIONS_MAX, SESSIONS_OF_USER_MAX,
+    CALL_PATIENCE, SESSION_CHECK_EVERY, SESSION_IDLE_MAX, SESSION_MAX, SESSIONS_MAX, SESSIONS_OF_USER_MAX,
 };
 use super::cookie::{Cookie, Hash, hash_of, hex, random_name};
 use super::guard::{Refused, TOKEN};
@@ -101,8 +101,8 @@ impl Sessions {
     /// Ends a session when its time has come.
     async fn keep(self: Arc<Sessions>, hash: Hash, session: Arc<Session>, mut line: Line) {
         let began = Instant::now();
-        let mut checks = interval_at(began + SESSION_KEEP_EVERY, SESSION_KEEP_EVERY);
-        let mut mentioned = began;
+        let mut checks = interval_at(began + SESSION_CHECK_EVERY, SESSION_CHECK_EVERY);
+        let mut checked = began;
         loop {
             tokio::select! {
                 () = session.is_over() => break,
@@ -112,10 +112,8 @@ impl Sessions {
             if began.elapsed() >= SESSION_MAX || session.used().elapsed() >= SESSION_IDLE_MAX {
                 break;
             }
-            if session.used() > mentioned {
-                mentioned = session.used();
-                // The one call that every user may make, in any state of the server.
-                line.mention(&vec![b"HELLO".to_vec()]);
+            if session.used() > checked {
+                checked = session.used();
                 // The user may have been switched off, or have got another password. Then this ends the session.
                 tokio::select! {
                     () = session.is_over() => break,

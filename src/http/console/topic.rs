@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::limits::EVENTS_SHOWN_MAX;
+use super::super::limits::{EVENTS_AT_A_TIME, EVENTS_SHOWN_MAX};
 use super::line::Words;
 use super::reply::{as_objects, error_of};
 
@@ -41,6 +41,8 @@ pub(super) struct Memory {
     pub(super) asked: u64,
     /// Where EVENTS goes on.
     cursor: u64,
+    /// Whether there is more to ask for at once.
+    pub(super) has_more: bool,
     /// Calls by the microseconds that they took at most, since the start; `None` before the first reply.
     latencies: Option<Vec<(u64, u64)>>,
 }
@@ -78,7 +80,7 @@ impl Topic {
                 words("INFO server clients memory persistence stats replication errorstats coordination keyspace"),
                 words("LATENCY HISTOGRAM"),
             ],
-            Topic::Events => vec![words(&format!("EVENTS {} COUNT 10000", memory.cursor))],
+            Topic::Events => vec![words(&format!("EVENTS {} COUNT {EVENTS_AT_A_TIME}", memory.cursor))],
             Topic::Who(keys) => keys.calls(&[("WHO", &["COUNT", ROWS])]),
             Topic::Stocks(keys) => keys.calls(&[("STOCK.INFO", &[]), ("STOCK.HOLDS", &["0", "COUNT", ROWS])]),
             Topic::Queues(keys) => keys.calls(&[("XLEN", &[]), ("XINFO GROUPS", &[])]),
@@ -271,6 +273,7 @@ fn percentile(before: &[(u64, u64)], now: &[(u64, u64)], share: f64) -> Option<u
 /// The newest events, by their ids.
 fn events(memory: &mut Memory, before: &Fields, replies: Vec<Value>) -> Fields {
     let reply = replies.into_iter().next();
+    memory.has_more = false;
     if let Some(text) = reply.as_ref().and_then(error_of) {
         return Fields::from_iter([("refused".to_owned(), json!(text))]);
     }
@@ -280,6 +283,7 @@ fn events(memory: &mut Memory, before: &Fields, replies: Vec<Value>) -> Fields {
     events.remove("refused");
     events.remove(NO_REPLY);
     if let Some(Value::Array(new)) = said.get_mut("events").map(Value::take) {
+        memory.has_more = new.len() >= EVENTS_AT_A_TIME;
         for event in new {
             // In one width, so that their order is that of their texts.
             let id = event.get("id").and_then(Value::as_u64).unwrap_or_default();
@@ -350,5 +354,8 @@ mod tests {
         assert_eq!(state.len(), EVENTS_SHOWN_MAX);
         assert_eq!(state.keys().next().map(String::as_str), Some("00000000000000000003"));
         assert!(Topic::Events.questions(&memory)[0].contains(&b"8".to_vec()));
+        assert!(!memory.has_more);
+        events(&mut memory, &state, reply(0..EVENTS_AT_A_TIME as u64, 9));
+        assert!(memory.has_more, "not all have come");
     }
 }

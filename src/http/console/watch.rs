@@ -2,19 +2,22 @@
 //!
 //! A topic is asked for once a second while some page is shown it, and not at all otherwise. Pages of one user that are
 //! shown the same topic share the questions; what a user may see depends on nothing else. The number of questions a
-//! second is bounded, for each user and for all: with very many keys the topics are asked for less often.
+//! second is [bounded](super::pace): with very many keys the topics are asked for less often. Many questions are put in
+//! batches, each of which has a bound for its replies. One that the user may not ask is not asked again for a while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::limits::{CALL_PATIENCE, WATCH_EVERY, WATCH_QUESTIONS_OF_USER, WATCH_QUESTIONS_PER_SECOND};
-use super::line::{Line, LineError, Lines};
+use super::super::limits::{CALL_PATIENCE, WATCH_BATCH, WATCH_DENIED, WATCH_EVERY};
+use super::line::{Line, LineError, Lines, Words};
+use super::pace::Paces;
+use super::reply::error_of;
 use super::session::{CallError, Session};
 use super::topic::{Fields, Memory, NO_REPLY, Topic};
 
@@ -54,15 +57,14 @@ type Watched = (String, Topic);
 pub(super) struct Watches {
     lines: Arc<Lines>,
     all: Mutex<HashMap<Watched, watch::Sender<Arc<State>>>>,
-    /// Questions of one round of all topics, by user.
-    questions: Mutex<HashMap<String, usize>>,
+    paces: Paces,
     /// Questions that were asked since the start.
     asked: AtomicU64,
 }
 
 impl Watches {
     pub(super) fn new(lines: Arc<Lines>) -> Arc<Watches> {
-        Arc::new(Watches { lines, all: Mutex::default(), questions: Mutex::default(), asked: AtomicU64::new(0) })
+        Arc::new(Watches { lines, all: Mutex::default(), paces: Paces::new(), asked: AtomicU64::new(0) })
     }
 
     /// Shows a topic to a page of this session.
@@ -80,14 +82,11 @@ impl Watches {
 
     /// Asks for a topic as long as a page is shown it, and the session lasts by which it is asked.
     async fn ask(self: Arc<Watches>, watched: Watched, session: Arc<Session>, sender: watch::Sender<Arc<State>>) {
-        let questions = watched.1.questions(&Memory::default()).len();
-        *self.questions().entry(session.user.clone()).or_default() += questions;
         tokio::select! {
             () = self.ask_on(&watched.1, &session, &sender) => {}
             () = session.is_over() => {}
             () = sender.closed() => {}
         }
-        self.forget_questions(&session.user, questions);
         let mut all = self.all();
         // A page may have come in the meantime, and have its own.
         if all.get(&watched).is_some_and(|known| known.same_channel(&sender)) {
@@ -96,67 +95,74 @@ impl Watches {
     }
 
     async fn ask_on(&self, topic: &Topic, session: &Session, sender: &watch::Sender<Arc<State>>) {
-        let (mut line, mut memory) = (None, Memory::default());
+        let (mut line, mut memory, mut denied) = (None, Memory::default(), Denied::default());
         loop {
             let began = Instant::now();
             let before = Arc::clone(&sender.borrow());
-            let fields = match self.fields(topic, session, &mut line, &mut memory, &before.fields).await {
-                Ok(fields) => fields,
+            let mut fields = before.fields.clone();
+            match self.ask_once(topic, session, &mut line, &mut memory, &mut denied, &mut fields).await {
+                Ok(()) => {}
                 Err(CallError::Over) => return,
-                Err(CallError::Refused(text)) => without_reply(&before.fields, &text),
+                Err(CallError::Refused(text)) => is_old(&mut fields, &text),
                 Err(CallError::Line(error)) => {
                     line = None;
-                    without_reply(&before.fields, &error.to_string())
+                    is_old(&mut fields, &error.to_string());
                 }
-            };
+            }
             if let Some(state) = before.next(fields) {
                 sender.send_replace(Arc::new(state));
             }
-            sleep_until(began + self.interval(&session.user)).await;
+            sleep_until(began + WATCH_EVERY).await;
         }
     }
 
-    async fn fields(
+    /// Brings the state up to date.
+    async fn ask_once(
         &self,
         topic: &Topic,
         session: &Session,
         line: &mut Option<Line>,
         memory: &mut Memory,
-        before: &Fields,
-    ) -> Result<Fields, CallError> {
-        let deadline = Instant::now() + CALL_PATIENCE;
+        denied: &mut Denied,
+        fields: &mut Fields,
+    ) -> Result<(), CallError> {
         let line = match line {
             Some(line) => line,
             None if self.lines.are_scarce() => return Err(LineError::Crowded.into()),
-            None => line.insert(session.connect(&self.lines, topic.db(), deadline).await?),
+            None => line.insert(session.connect(&self.lines, topic.db(), Instant::now() + CALL_PATIENCE).await?),
         };
-        let questions = topic.questions(memory);
-        memory.asked = self.asked.fetch_add(questions.len() as u64, Ordering::Relaxed) + questions.len() as u64;
-        let replies = line.call(&questions, deadline).await?;
-        Ok(topic.state(memory, before, replies.list, now_ms()))
-    }
-
-    /// The time from one question about a topic of a user to the next.
-    fn interval(&self, user: &str) -> Duration {
-        let questions = self.questions();
-        let own = questions.get(user).copied().unwrap_or(0).div_ceil(WATCH_QUESTIONS_OF_USER);
-        let all: usize = questions.values().map(|questions| (*questions).min(WATCH_QUESTIONS_OF_USER)).sum();
-        let rounds = all.div_ceil(WATCH_QUESTIONS_PER_SECOND).max(own).max(1);
-        WATCH_EVERY * u32::try_from(rounds).unwrap_or(u32::MAX)
-    }
-
-    fn forget_questions(&self, user: &str, count: usize) {
-        let mut questions = self.questions();
-        if let Some(own) = questions.get_mut(user) {
-            *own -= count;
-            if *own == 0 {
-                questions.remove(user);
+        denied.forget_old();
+        loop {
+            let mut replies = Vec::new();
+            for batch in topic.questions(memory).chunks(WATCH_BATCH) {
+                replies.extend(self.replies(&session.user, line, denied, batch).await?);
+            }
+            memory.asked = self.asked.load(Ordering::Relaxed);
+            *fields = topic.state(memory, fields, replies, now_ms());
+            if !memory.has_more {
+                return Ok(());
             }
         }
     }
 
-    fn questions(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The replies to questions, when it is their turn.
+    async fn replies(
+        &self,
+        user: &str,
+        line: &mut Line,
+        denied: &mut Denied,
+        questions: &[Words],
+    ) -> Result<Vec<Value>, LineError> {
+        let asked: Vec<Words> =
+            questions.iter().filter(|question| denied.reply_to(question).is_none()).cloned().collect();
+        self.paces.turn(user, asked.len() as u32).await;
+        self.asked.fetch_add(asked.len() as u64, Ordering::Relaxed);
+        let mut new = line.call(&asked, Instant::now() + CALL_PATIENCE).await?.list.into_iter();
+        let reply_to = |question| match denied.reply_to(question) {
+            Some(reply) => reply.clone(),
+            None => denied.noted(question, new.next().unwrap_or_default()),
+        };
+        Ok(questions.iter().map(reply_to).collect())
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Watched, watch::Sender<Arc<State>>>> {
@@ -164,11 +170,31 @@ impl Watches {
     }
 }
 
-/// The state of a topic of which nothing new is known: what was known before, and why.
-fn without_reply(before: &Fields, text: &str) -> Fields {
-    let mut fields = before.clone();
+/// Questions that the user may not ask, with the replies that said so, and when.
+#[derive(Default)]
+struct Denied(HashMap<Words, (Value, Instant)>);
+
+impl Denied {
+    fn forget_old(&mut self) {
+        self.0.retain(|_, (_, at)| at.elapsed() < WATCH_DENIED);
+    }
+
+    fn reply_to(&self, question: &Words) -> Option<&Value> {
+        self.0.get(question).map(|(reply, _)| reply)
+    }
+
+    /// Notes a reply if it denies its question.
+    fn noted(&mut self, question: &Words, reply: Value) -> Value {
+        if error_of(&reply).is_some_and(|text| text.starts_with("NOPERM")) {
+            self.0.insert(question.clone(), (reply.clone(), Instant::now()));
+        }
+        reply
+    }
+}
+
+/// Notes of a state that nothing new is known, and why. What was known stays.
+fn is_old(fields: &mut Fields, text: &str) {
     fields.insert(NO_REPLY.to_owned(), Value::from(text));
-    fields
 }
 
 /// The time of the clock, Unix ms.
@@ -190,7 +216,9 @@ mod tests {
         let second = first.next(fields(r#"{"a": 1, "c": 3}"#)).expect("a change");
         assert_eq!((second.version, second.change.as_str()), (2, r#"{"gone":["b"],"set":{"c":3}}"#));
         assert!(State::default().next(Fields::new()).is_some(), "that there is nothing is news, too");
-        let stale = second.next(without_reply(&second.fields, "no reply")).expect("a change");
+        let mut old = second.fields.clone();
+        is_old(&mut old, "no reply");
+        let stale = second.next(old).expect("a change");
         assert_eq!(stale.change, r#"{"gone":[],"set":{"no-reply":"no reply"}}"#, "what was known stays");
         let fresh = stale.next(second.fields.clone()).expect("a change");
         assert_eq!(fresh.change, r#"{"gone":["no-reply"],"set":{}}"#);
