@@ -94,8 +94,8 @@ pub(super) const REPLIES_TOTAL_BYTES: usize = 64 * 1024 * 1024;
 /// Those of them to requests of one user: the longest list of clients, and something beside it.
 pub(super) const REPLIES_OF_USER_BYTES: usize = 20 * 1024 * 1024;
 
-/// Bytes of the replies to one request that do not count: those to HELLO, errors, and most others.
-pub(super) const REPLIES_FREE_BYTES: usize = 4 * 1024;
+/// Bytes of replies that do not count: those to HELLO, errors, and most others.
+pub(super) const ROOM_FREE_BYTES: usize = 4 * 1024;
 
 /// Bytes in which the others are counted.
 pub(super) const ROOM_PIECE_BYTES: usize = 64 * 1024;
@@ -178,6 +178,15 @@ pub(super) const WATCH_QUESTIONS_OF_USER: u32 = 500;
 /// Questions whose replies have a bound together: keys with 20 holders and 20 waiters of the longest names and notes
 /// take less.
 pub(super) const WATCH_BATCH: usize = 16;
+
+/// Memory for the state that pages are shown, of everybody together.
+pub(super) const STATES_TOTAL_BYTES: usize = 256 * 1024 * 1024;
+
+/// Memory for the state that the pages of one user are shown. Beyond that they show what they have.
+pub(super) const STATES_OF_USER_BYTES: usize = 64 * 1024 * 1024;
+
+/// Memory of a state for each byte of its text: its values, the text, the last change, and one of them on its way.
+pub(super) const STATE_COPIES: usize = 4;
 
 /// How long a question that the user may not ask is not asked again: each is noted in ACL LOG.
 pub(super) const WATCH_DENIED: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The way from the thread of HTTP to the engine's metrics.
+//! The way from the thread of `metrics-port` to the engine's metrics.
 
 use std::path::PathBuf;
 use std::rc::Rc;

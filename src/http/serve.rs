@@ -198,3 +198,29 @@ impl hyper::body::Body for Tracked {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::crowd::Most;
+    use super::*;
+
+    /// A body that goes on.
+    struct Endless;
+
+    impl hyper::body::Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_ends_must_be_read_in_time() {
+        let place = Crowd::new(Most { all: 1, silent: 1, strangers: 1 }).enter().expect("a place");
+        let deadline = |body: Body| Tracked::new(body, place.begins()).deadline;
+        assert!(deadline(Body::from("text")).is_some_and(|deadline| deadline <= Instant::now() + RESPONSE_MAX));
+        assert_eq!(deadline(Body::new(Endless)), None);
+    }
+}

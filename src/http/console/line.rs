@@ -14,7 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::limits::{
-    CALL_PATIENCE, CLIENTS_MAX_BYTES, LINES_KEPT, LINES_MAX, REPLIES_MAX_BYTES, REPLIES_VALUES_MAX_BYTES,
+    CALL_PATIENCE, CLIENTS_MAX_BYTES, LINES_KEPT, LINES_MAX, REPLIES_MAX_BYTES, REPLIES_OF_USER_BYTES,
+    REPLIES_TOTAL_BYTES, REPLIES_VALUES_MAX_BYTES,
 };
 use super::reply::Decoder;
 use super::room::{Full, Room, Rooms, Share};
@@ -64,7 +65,11 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(inside: Arc<Inside>) -> Lines {
-        Lines { inside, places: Arc::new(Semaphore::new(LINES_MAX)), rooms: Rooms::new() }
+        Lines {
+            inside,
+            places: Arc::new(Semaphore::new(LINES_MAX)),
+            rooms: Rooms::new(REPLIES_TOTAL_BYTES, REPLIES_OF_USER_BYTES),
+        }
     }
 
     /// Whether there are too few places left to take one for a page that only looks.
@@ -218,14 +223,14 @@ mod tests {
 
     use tokio::io::AsyncWriteExt as _;
 
-    use super::super::super::limits::{REPLIES_FREE_BYTES, REPLY_OBJECT_BYTES};
+    use super::super::super::limits::{REPLY_OBJECT_BYTES, ROOM_FREE_BYTES};
     use super::*;
 
     /// A line, and the engine's end of it.
     fn line() -> (Line, UnixStream) {
         let (here, there) = UnixStream::pair().expect("a pair of sockets");
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
-        (Line::new(here, Rooms::new().of("ann"), place), there)
+        (Line::new(here, Rooms::new(REPLIES_OF_USER_BYTES, REPLIES_OF_USER_BYTES).of("ann"), place), there)
     }
 
     /// The outcome of a call of this many bytes, to which the engine replies with these without reading.
@@ -286,7 +291,7 @@ mod tests {
             bytes += READ_BYTES;
         }
         assert_eq!(replied(&mut line, &mut there, 1, b"+OK\r\n").await, Ok(1));
-        let long = [b"+", "x".repeat(2 * REPLIES_FREE_BYTES).as_bytes(), b"\r\n"].concat();
+        let long = [b"+", "x".repeat(2 * ROOM_FREE_BYTES).as_bytes(), b"\r\n"].concat();
         assert_eq!(replied(&mut line, &mut there, 1, &long).await, Err(LineError::Crowded.to_string()));
     }
 }

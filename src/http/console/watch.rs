@@ -14,10 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::limits::{CALL_PATIENCE, WATCH_BATCH, WATCH_DENIED, WATCH_EVERY};
+use super::super::aside::aside;
+use super::super::limits::{
+    CALL_PATIENCE, STATE_COPIES, STATES_OF_USER_BYTES, STATES_TOTAL_BYTES, WATCH_BATCH, WATCH_DENIED, WATCH_EVERY,
+};
 use super::line::{Line, LineError, Lines, Words};
 use super::pace::Paces;
 use super::reply::error_of;
+use super::room::Rooms;
 use super::session::{CallError, Session};
 use super::topic::{Fields, Memory, NO_REPLY, Topic};
 
@@ -58,13 +62,16 @@ pub(super) struct Watches {
     lines: Arc<Lines>,
     all: Mutex<HashMap<Watched, watch::Sender<Arc<State>>>>,
     paces: Paces,
+    /// Room for the states.
+    rooms: Rooms,
     /// Questions that were asked since the start.
     asked: AtomicU64,
 }
 
 impl Watches {
     pub(super) fn new(lines: Arc<Lines>) -> Arc<Watches> {
-        Arc::new(Watches { lines, all: Mutex::default(), paces: Paces::new(), asked: AtomicU64::new(0) })
+        let rooms = Rooms::new(STATES_TOTAL_BYTES, STATES_OF_USER_BYTES);
+        Arc::new(Watches { lines, all: Mutex::default(), paces: Paces::new(), rooms, asked: AtomicU64::new(0) })
     }
 
     /// Shows a topic to a page of this session.
@@ -95,21 +102,25 @@ impl Watches {
     }
 
     async fn ask_on(&self, topic: &Topic, session: &Session, sender: &watch::Sender<Arc<State>>) {
-        let (mut line, mut memory, mut denied) = (None, Memory::default(), Denied::default());
+        let (mut course, mut room) = (Course::default(), self.rooms.of(&session.user).room());
         loop {
             let began = Instant::now();
             let before = Arc::clone(&sender.borrow());
             let mut fields = before.fields.clone();
-            match self.ask_once(topic, session, &mut line, &mut memory, &mut denied, &mut fields).await {
+            match self.ask_once(topic, session, &mut course, &mut fields).await {
                 Ok(()) => {}
                 Err(CallError::Over) => return,
                 Err(CallError::Refused(text)) => is_old(&mut fields, &text),
                 Err(CallError::Line(error)) => {
-                    line = None;
+                    course.line = None;
                     is_old(&mut fields, &error.to_string());
                 }
             }
-            if let Some(state) = before.next(fields) {
+            let (known, bytes) = (Arc::clone(&before), before.whole.len());
+            // An error says that the process ends.
+            let Ok(state) = aside(bytes, move || known.next(fields)).await else { return };
+            let has_room = state.as_ref().is_none_or(|state| room.grow(STATE_COPIES * state.whole.len()).is_ok());
+            if let Some(state) = if has_room { state } else { before.next(too_large(&before.fields)) } {
                 sender.send_replace(Arc::new(state));
             }
             sleep_until(began + WATCH_EVERY).await;
@@ -121,9 +132,7 @@ impl Watches {
         &self,
         topic: &Topic,
         session: &Session,
-        line: &mut Option<Line>,
-        memory: &mut Memory,
-        denied: &mut Denied,
+        Course { line, memory, denied }: &mut Course,
         fields: &mut Fields,
     ) -> Result<(), CallError> {
         let line = match line {
@@ -170,6 +179,14 @@ impl Watches {
     }
 }
 
+/// What goes on from one round of questions to the next.
+#[derive(Default)]
+struct Course {
+    line: Option<Line>,
+    memory: Memory,
+    denied: Denied,
+}
+
 /// Questions that the user may not ask, with the replies that said so, and when.
 #[derive(Default)]
 struct Denied(HashMap<Words, (Value, Instant)>);
@@ -195,6 +212,13 @@ impl Denied {
 /// Notes of a state that nothing new is known, and why. What was known stays.
 fn is_old(fields: &mut Fields, text: &str) {
     fields.insert(NO_REPLY.to_owned(), Value::from(text));
+}
+
+/// The state as it was, for whose successor there is no room.
+fn too_large(before: &Fields) -> Fields {
+    let mut fields = before.clone();
+    is_old(&mut fields, "the pages of this user show too much at once");
+    fields
 }
 
 /// The time of the clock, Unix ms.
