@@ -767,6 +767,37 @@ fn slow_and_large_requests_are_bounded() {
 }
 
 #[test]
+fn slow_readers_take_nothing_from_other_users() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    for user in ["ann", "bob"] {
+        raw.command(&["ACL", "SETUSER", user, "on", "nopass", "~*", "+@all"]);
+    }
+    // In hexadecimal digits they are more than the sockets hold.
+    let fill = "for _ = 1, 60 do redis.call('RPUSH', KEYS[1], string.rep('\\255', 60000)) end";
+    raw.command(&["EVAL", fill, "1", "list"]);
+    let sessions: Vec<Session> = (0..3).map(|_| sign_in(address, "ann", "")).collect();
+    let ask = |session: &Session| {
+        let headers = [JSON, ("Cookie", &*session.cookie), ("X-Tidegate-Token", &*session.token)];
+        let mut stream = TcpStream::connect(address).expect("a listening console");
+        let body = json!({ "calls": [["LRANGE", "list", "0", "-1"]] }).to_string();
+        stream.write_all(&request("POST", "/api/command", &headers, &body)).expect("it is taken");
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("the response begins");
+        (line.contains(" 200 "), reader)
+    };
+    // They read no further than the first line.
+    let slow: Vec<_> = sessions.iter().flat_map(|session| (0..6).map(|_| ask(session))).collect();
+    let answered = slow.iter().filter(|(is_answered, _)| *is_answered).count();
+    assert!((1..=6).contains(&answered), "{answered}");
+    assert_eq!(sessions[0].status(), 200);
+    let other = sign_in(address, "bob", "");
+    assert_eq!(other.run(&["LRANGE", "list", "0", "-1"]).as_array().map(Vec::len), Some(60));
+    drop(slow);
+}
+
+#[test]
 fn pages_are_bounded_and_nothing_is_asked_while_nobody_looks() {
     raise_descriptor_limit(4_096);
     let (server, address) = start(&[]);
