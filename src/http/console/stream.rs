@@ -29,7 +29,7 @@ use super::session::Session;
 use super::shared::Console;
 use super::topic::{Keys, Topic};
 use super::viewers::Viewer;
-use super::watch::now_ms;
+use super::watch::{event, now_ms};
 use crate::session::registry::Readiness;
 
 /// See the file's header.
@@ -117,8 +117,8 @@ async fn forward(console: &Console, session: &Arc<Session>, topic: &Topic, sende
         loop {
             let now = Arc::clone(&state.borrow_and_update());
             // A page that did not read for a while has missed some changes.
-            let text = if now.version == sent + 1 && sent > 0 { &now.change } else { &now.whole };
-            if now.version > sent && sender.send(event(topic.name(), text)).await.is_err() {
+            let event = if now.version == sent + 1 && sent > 0 { &now.change } else { &now.whole };
+            if now.version > sent && sender.send(event.clone()).await.is_err() {
                 return;
             }
             sent = now.version;
@@ -138,7 +138,7 @@ async fn tick(console: Arc<Console>, session: Arc<Session>, sender: mpsc::Sender
             _ = seconds.tick() => {}
             () = session.is_over() => {
                 // The page need not try again.
-                let _ = sender.try_send(event("over", "{}"));
+                let _ = sender.try_send(event("over", &json!({})));
                 break;
             }
             () = sender.closed() => break,
@@ -152,17 +152,12 @@ async fn tick(console: Arc<Console>, session: Arc<Session>, sender: mpsc::Sender
             Readiness::Busy => "busy",
         };
         let running_ms = console.registry.running_for().map(|time| time.as_millis() as u64);
-        let text = json!({ "now-ms": now_ms(), "state": state, "running-ms": running_ms }).to_string();
-        if sender.send(event("tick", &text)).await.is_err() {
+        let said = json!({ "now-ms": now_ms(), "state": state, "running-ms": running_ms });
+        if sender.send(event("tick", &said)).await.is_err() {
             break;
         }
     }
     drop(viewer);
-}
-
-fn event(name: &str, text: &str) -> Bytes {
-    // JSON on one line.
-    Bytes::from(format!("event: {name}\ndata: {text}\n\n"))
 }
 
 /// The body of the response.

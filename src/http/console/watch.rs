@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use axum::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -31,15 +32,15 @@ pub(super) struct State {
     /// Counts the changes. 0: nothing is known yet.
     pub(super) version: u64,
     fields: Fields,
-    /// The whole state, as a page gets it.
-    pub(super) whole: String,
-    /// The change from the version before, as a page gets it.
-    pub(super) change: String,
+    /// The whole state, as the event that pages get.
+    pub(super) whole: Bytes,
+    /// The change from the version before, as such an event.
+    pub(super) change: Bytes,
 }
 
 impl State {
-    /// The state after this one; `None` if nothing has changed.
-    fn next(&self, fields: Fields) -> Option<State> {
+    /// The state of a topic of this name after this one; `None` if nothing has changed.
+    fn next(&self, name: &str, fields: Fields) -> Option<State> {
         let changed: Fields = fields
             .iter()
             .filter(|(name, value)| self.fields.get(*name) != Some(*value))
@@ -49,8 +50,8 @@ impl State {
         if self.version > 0 && changed.is_empty() && gone.is_empty() {
             return None;
         }
-        let change = json!({ "set": changed, "gone": gone }).to_string();
-        let whole = json!({ "whole": fields }).to_string();
+        let change = event(name, &json!({ "set": changed, "gone": gone }));
+        let whole = event(name, &json!({ "whole": fields }));
         Some(State { version: self.version + 1, fields, whole, change })
     }
 }
@@ -116,11 +117,11 @@ impl Watches {
                     is_old(&mut fields, &error.to_string());
                 }
             }
-            let (known, bytes) = (Arc::clone(&before), before.whole.len());
+            let (known, name, bytes) = (Arc::clone(&before), topic.name(), before.whole.len());
             // An error says that the process ends.
-            let Ok(state) = aside(bytes, move || known.next(fields)).await else { return };
+            let Ok(state) = aside(bytes, move || known.next(name, fields)).await else { return };
             let has_room = state.as_ref().is_none_or(|state| room.grow(STATE_COPIES * state.whole.len()).is_ok());
-            if let Some(state) = if has_room { state } else { before.next(too_large(&before.fields)) } {
+            if let Some(state) = if has_room { state } else { before.next(name, too_large(&before.fields)) } {
                 sender.send_replace(Arc::new(state));
             }
             sleep_until(began + WATCH_EVERY).await;
@@ -221,6 +222,11 @@ fn too_large(before: &Fields) -> Fields {
     fields
 }
 
+/// An event of a stream: JSON on one line.
+pub(super) fn event(name: &str, value: &Value) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {value}\n\n"))
+}
+
 /// The time of the clock, Unix ms.
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -234,17 +240,22 @@ mod tests {
     #[test]
     fn only_what_has_changed_is_sent() {
         let fields = |text: &str| serde_json::from_str::<Fields>(text).expect("an object");
-        let first = State::default().next(fields(r#"{"a": 1, "b": 2}"#)).expect("the first state is news");
-        assert_eq!((first.version, first.whole.as_str()), (1, r#"{"whole":{"a":1,"b":2}}"#));
-        assert!(first.next(fields(r#"{"a": 1, "b": 2}"#)).is_none());
-        let second = first.next(fields(r#"{"a": 1, "c": 3}"#)).expect("a change");
-        assert_eq!((second.version, second.change.as_str()), (2, r#"{"gone":["b"],"set":{"c":3}}"#));
-        assert!(State::default().next(Fields::new()).is_some(), "that there is nothing is news, too");
+        let next = |state: &State, fields: Fields| state.next("t", fields).expect("a change");
+        let first = next(&State::default(), fields(r#"{"a": 1, "b": 2}"#));
+        assert_eq!((first.version, &first.whole[..]), (1, &b"event: t\ndata: {\"whole\":{\"a\":1,\"b\":2}}\n\n"[..]));
+        assert!(first.next("t", fields(r#"{"a": 1, "b": 2}"#)).is_none());
+        let changed = |state: &State| {
+            let event = String::from_utf8_lossy(&state.change).into_owned();
+            event.trim_end().rsplit_once(": ").map(|(_, change)| change.to_owned()).expect("data")
+        };
+        let second = next(&first, fields(r#"{"a": 1, "c": 3}"#));
+        assert_eq!((second.version, &*changed(&second)), (2, r#"{"gone":["b"],"set":{"c":3}}"#));
+        assert!(State::default().next("t", Fields::new()).is_some(), "that there is nothing is news, too");
         let mut old = second.fields.clone();
         is_old(&mut old, "no reply");
-        let stale = second.next(old).expect("a change");
-        assert_eq!(stale.change, r#"{"gone":[],"set":{"no-reply":"no reply"}}"#, "what was known stays");
-        let fresh = stale.next(second.fields.clone()).expect("a change");
-        assert_eq!(fresh.change, r#"{"gone":["no-reply"],"set":{}}"#);
+        let stale = next(&second, old);
+        assert_eq!(changed(&stale), r#"{"gone":[],"set":{"no-reply":"no reply"}}"#, "what was known stays");
+        let fresh = next(&stale, second.fields.clone());
+        assert_eq!(changed(&fresh), r#"{"gone":["no-reply"],"set":{}}"#);
     }
 }
