@@ -696,6 +696,20 @@ fn the_console_answers_beside_a_busy_script() {
 }
 
 #[test]
+fn no_check_waits_for_the_console() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let (server, address) = start(&["--metrics-port", &free.port().to_string()]);
+    assert_eq!([get(address, "/health").status, get(free, "/health").status], [200, 200]);
+    // What one thread does can't hold up the other.
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", server.pid())) else { return };
+    let names: Vec<String> =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()).collect();
+    for name in ["console\n", "metrics\n"] {
+        assert!(names.iter().any(|thread| thread == name), "{names:?}");
+    }
+}
+
+#[test]
 fn a_call_that_waits_is_given_up() {
     let (server, address) = start(&[]);
     let session = sign_in(address, "", "");
