@@ -319,6 +319,7 @@ export default {
   "refused.no-reply": "{text}",
   "refused.not-now": "The server can't answer now: {text}",
   "refused.password": "No such user, or another password.",
+  "refused.protocol": "HELLO 2 and RESET must come last.",
   "refused.signed-out": "The session is over: please sign in.",
   "refused.slow": "Too many tries have failed: {text}",
   "refused.token": "The session's token is missing: load the page again.",

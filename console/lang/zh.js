@@ -319,6 +319,7 @@ export default {
   "refused.no-reply": "{text}",
   "refused.not-now": "服务器暂时无法应答：{text}",
   "refused.password": "没有此用户，或密码错误。",
+  "refused.protocol": "HELLO 2 和 RESET 之后不能再有命令。",
   "refused.signed-out": "会话已结束，请重新登录。",
   "refused.slow": "失败次数过多：{text}",
   "refused.token": "缺少会话令牌，请刷新页面。",

@@ -78,7 +78,7 @@ pub(super) fn not_made(error: CallError) -> Response {
         CallError::Over => refusal(Refused::SignedOut),
         CallError::Refused(text) => not_now(&text),
         CallError::Line(LineError::Closed) => not_now("the call closed its connection"),
-        CallError::Line(error @ LineError::TooLong(_)) => {
+        CallError::Line(error @ (LineError::TooLong(_) | LineError::TooMany)) => {
             refused(StatusCode::BAD_GATEWAY, "too-long", &error.to_string())
         }
         CallError::Line(error) => refused(StatusCode::GATEWAY_TIMEOUT, "no-reply", &error.to_string()),
