@@ -35,7 +35,7 @@ use figures::Figures;
 ///   clients         5      eviction      40
 ///   coordination    2      io_threads     3 (needs 8 cores or more)
 ///   group_cost      3      group_failover 8
-///   group_keys     20
+///   group_keys     20    console        3
 ///
 /// `--scale 0.01 --rounds 1` shows in 10 that everything works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
@@ -67,7 +67,7 @@ struct Options {
 }
 
 /// All benches that leave data.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "side_by_side",
     "io_threads",
     "coordination",
@@ -80,6 +80,7 @@ const SECTIONS: [&str; 15] = [
     "durable",
     "large_values",
     "start",
+    "console",
     "group_cost",
     "group_failover",
     "group_keys",
