@@ -198,10 +198,9 @@ function Letters({ id }) {
   const text = find();
   if (!found.length && !text && !error) return null;
   const columns = [
-    { name: t("col.id"), cell: ({ entry }) => html`<span class="mono nowrap">${entry}</span>` },
+    { name: t("col.id"), cell: ({ entry, fields }) => html`<span class="mono nowrap">${entry}</span>${fields["dlq-time"] ? html`<div class="muted nowrap">${clock(fields["dlq-time"])}</div>` : ""}` },
     { name: t("queues.from"), cell: ({ fields }) => html`<${Key} of=${fields["dlq-stream"]} /> <span class="muted">${asText(fields["dlq-group"])}</span>` },
     { name: t("queues.deliveries"), num: true, cell: ({ fields }) => asText(fields["dlq-deliveries"]) },
-    { name: t("col.when"), cell: ({ fields }) => html`<span class="nowrap">${fields["dlq-time"] ? clock(fields["dlq-time"]) : ""}</span>` },
     { name: t("col.message"), cell: ({ fields }) => html`<span class="key">${summary(fields)}</span>` },
     actions((row) => html`<button onClick=${() => redrive(id, [row])}>${t("redrive.verb")}</button>`),
   ];
@@ -261,10 +260,11 @@ export function Screen() {
   const columns = [
     { name: t("col.key"), cell: (row) => html`<a href=${withParams({ key: keyId(row.key), find: "" })}><${Key} of=${row.key} /></a><${Fault} of=${row.state} />` },
     { name: t("queues.length"), num: true, cell: (row) => (row.state.length === undefined ? "" : number(row.state.length)) },
-    { name: t("queues.groups"), num: true, cell: (row) => (Array.isArray(row.state.groups) ? number(row.state.groups.length) : "") },
+    // Beside a chosen stream there is less room.
+    !id && { name: t("queues.groups"), num: true, cell: (row) => (Array.isArray(row.state.groups) ? number(row.state.groups.length) : "") },
     { name: t("queues.pending"), num: true, cell: total("pending") },
     { name: t("queues.lag"), num: true, cell: total("lag") },
-  ];
+  ].filter(Boolean);
   return html`
     <header><h1>${t("nav.queues")}</h1><span class="muted">${t("queues.about")}</span></header>
     <${Finder} placeholder=${t("queues.search")} opens />
