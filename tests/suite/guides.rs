@@ -167,6 +167,8 @@ fn targets(page: &str, text: &str) -> Vec<String> {
         let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
         let file = if file.is_empty() { page.to_owned() } else { beside(page, file) };
         let has_two = in_chinese(&in_english(&file)).is_some();
+        // A picture may have been taken in each language.
+        let file = file.replace("docs/images/zh", "docs/images");
         if has_two { in_english(&file) } else { format!("{file}#{anchor}") }
     };
     let mut targets: Vec<String> = links(text).iter().map(|link| target(link.target)).collect();

@@ -1,5 +1,6 @@
 //! A browser, driven by chromedriver in the protocol WebDriver (W3C): JSON over HTTP, of which these tests need little.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,7 @@ pub(crate) struct Browser {
     driver: Child,
     port: u16,
     session: String,
+    clicks: Cell<usize>,
 }
 
 impl Browser {
@@ -30,7 +32,7 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .expect("chromedriver starts");
-        let mut browser = Browser { driver, port, session: String::new() };
+        let mut browser = Browser { driver, port, session: String::new(), clicks: Cell::new(0) };
         until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "chromedriver listens");
         let size = format!("--window-size={width},{height}");
         // Without --no-sandbox, Chromium does not run as root. /dev/shm of a container is too small for its pictures.
@@ -67,6 +69,13 @@ impl Browser {
         self.call("GET", "/screenshot", None).as_str().unwrap_or_default().to_owned()
     }
 
+    /// A picture of one element, as PNG in base64.
+    pub(crate) fn picture_of(&self, path: &str) -> String {
+        let element = self.find(path);
+        let picture = self.call("GET", &format!("/element/{element}/screenshot"), None);
+        picture.as_str().unwrap_or_default().to_owned()
+    }
+
     /// Waits for an element, named by XPath.
     pub(crate) fn find(&self, path: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -81,6 +90,7 @@ impl Browser {
     }
 
     pub(crate) fn click(&self, path: &str) {
+        self.clicks.set(self.clicks.get() + 1);
         let deadline = Instant::now() + PATIENCE;
         loop {
             // The page may draw the element anew between the two.
@@ -90,6 +100,11 @@ impl Browser {
                 Err(error) => assert!(Instant::now() < deadline, "{path}: {error}"),
             }
         }
+    }
+
+    /// The clicks so far.
+    pub(crate) fn clicks(&self) -> usize {
+        self.clicks.get()
     }
 
     /// Types into a field. `\n` is the return key.
