@@ -287,11 +287,7 @@ fn a_lock_is_found_and_broken() {
     }
     let (server, address) = console::start(&[]);
     let mut clients = fill(&server);
-    let many = "for i = 1, 10000 do redis.call('LOCK.ACQUIRE', 'many:' .. ARGV[1] .. i, 'one', 'PX', 6000000) end";
-    // In parts, each too short for the waiting client to be told BUSY.
-    for part in 0..10 {
-        clients[0].command(&["EVAL", many, "0", &format!("{part}:")]);
-    }
+    many_locks(&mut clients[0]);
     let browser = signed_in(address, 1440, 900);
     let clicks = browser.clicks();
     browser.click("//nav//a[.='Locks and gates']");
@@ -343,22 +339,46 @@ fn a_dead_letter_is_found_and_put_back() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
+/// Takes 100,000 locks, in parts that are too short for a waiting client to be told BUSY.
+fn many_locks(raw: &mut Raw) {
+    let take = "for i = 1, 10000 do redis.call('LOCK.ACQUIRE', 'many:' .. ARGV[1] .. i, 'one', 'PX', 6000000) end";
+    for part in 0..10 {
+        raw.command(&["EVAL", take, "0", &format!("{part}:")]);
+    }
+}
+
+/// Lists have an end, however much there is.
 #[test]
-fn a_key_is_found_among_a_million() {
+fn one_is_found_among_a_million_keys_and_a_hundred_thousand_locks() {
     if CHROMEDRIVER.is_missing() {
         return;
     }
     let (server, address) = console::start(&["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     raw.command(&["DEBUG", "POPULATE", "1000000"]);
+    many_locks(&mut raw);
     raw.command(&["SET", "the-only-one", "found me"]);
+    raw.command(&["LOCK.ACQUIRE", "the-only-lock", "worker-7", "PX", "6000000"]);
     let browser = signed_in(address, 1440, 900);
-    browser.go(&format!("http://{address}/#/keys?q=the-only"));
-    browser.sees("the-only-one");
-    browser.click("//a[.='the-only-one']");
-    browser.sees("found me");
-    browser.go(&format!("http://{address}/#/keys"));
-    browser.sees("100 found so far");
+    let rows = || browser.run("return document.querySelectorAll('tbody tr').length").as_u64().unwrap_or_default();
+    for (screen, text, at_a_time) in [("keys", "100 found so far", 100), ("locks", "50 found so far", 50)] {
+        browser.go(&format!("http://{address}/#/{screen}"));
+        browser.sees(text);
+        assert_eq!(rows(), at_a_time, "{screen}");
+        browser.click("//button[.='Look on']");
+        browser.sees(&format!("{} found so far", 2 * at_a_time));
+        assert_eq!(rows(), 2 * at_a_time, "{screen}");
+    }
+    // A beginning is looked for among all keys; a whole name is found at once.
+    for (path, key, text) in
+        [("keys?q=the-only", "the-only-one", "found me"), ("locks?q=the-only-lock", "the-only-lock", "worker-7")]
+    {
+        browser.go(&format!("http://{address}/#/{path}"));
+        browser.click(&format!("//a[.='{key}']"));
+        browser.sees(text);
+    }
+    browser.go(&format!("http://{address}/#/overview"));
+    browser.sees("1,100,002");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
