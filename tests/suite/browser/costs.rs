@@ -4,7 +4,12 @@ use crate::console;
 use crate::harness::{Raw, Value, until};
 use crate::oracle::CHROMEDRIVER;
 
-use super::{Browser, SAID, signed_in, words};
+use super::{Browser, SAID, keep_picture, signed_in, words};
+
+/// Whether nothing of the page is beside the screen.
+fn fits(browser: &Browser) -> bool {
+    browser.run("return document.documentElement.scrollWidth <= innerWidth") == true
+}
 
 #[test]
 fn hot_keys_are_measured_while_somebody_wants_it() {
@@ -13,9 +18,10 @@ fn hot_keys_are_measured_while_somebody_wants_it() {
     }
     let (server, address) = console::start(&[]);
     let mut raw = server.raw();
-    let browser = signed_in(address, 1440, 900);
+    let browser = signed_in(address, 390, 844);
     browser.go(&format!("http://{address}/#/clients"));
-    browser.click("//button[.='Measure for a minute']");
+    // By keys alone: the return key on a button.
+    browser.write("//button[.='Measure for a minute']", "\n");
     browser.sees("Measuring for");
     for _ in 0..100 {
         raw.command(&["INCRBY", "order:<b>1", "1"]);
@@ -24,7 +30,10 @@ fn hot_keys_are_measured_while_somebody_wants_it() {
     let row = "//section[contains(.,'Hot keys')]//tr[contains(.,'order:<b>1') and contains(.,'%')]";
     browser.find(row);
     browser.find("//section[contains(.,'Hot keys')]//tr[contains(.,'order:2')]");
-    browser.click("//section[contains(.,'Hot keys')]//button[.='Stop']");
+    assert!(fits(&browser));
+    browser.run("document.querySelector('main').lastElementChild.scrollIntoView()");
+    keep_picture(&browser, "hot-phone");
+    browser.write("//section[contains(.,'Hot keys')]//button[.='Stop']", "\n");
     browser.sees("Measured for");
     assert_ne!(raw.command(&["HOTKEYS", "GET"]), Value::Null, "the result stays");
     browser.run("location.reload()");
@@ -60,8 +69,7 @@ fn memory_is_shown_by_prefix() {
     browser.find(&format!("{panel}//tbody/tr[1][contains(.,'order:') and contains(.,'400')]"));
     browser.find(&format!("{panel}//tr[contains(.,'courier:') and contains(.,'50')]"));
     browser.find(&format!("{panel}//tr[contains(.,'names without a colon')]"));
-    let wide = browser.run("return document.documentElement.scrollWidth - innerWidth");
-    assert!(wide.as_i64().is_some_and(|wide| wide <= 0), "{wide} pixels too wide");
+    assert!(fits(&browser));
     // Two parts of each name, of the same sample.
     browser.click(&format!("{panel}//select/option[.='2']"));
     browser.find(&format!("{panel}//tbody/tr[1][contains(.,'order:paid:') and contains(.,'300')]"));
