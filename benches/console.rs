@@ -5,7 +5,8 @@
 //! signed in as [`USERS`] users, since pages of one user share the questions to the server. The pages are open while
 //! their server is measured.
 //!
-//! The server has one core for all its threads, that of the console among them; the client and the pages have the other.
+//! The server has one core for all its threads, that of the console among them; the client and the pages have the
+//! other.
 
 mod figures;
 mod load;
