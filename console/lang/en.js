@@ -20,7 +20,7 @@ export default {
   "chart.most": "at most {most} shown",
   "chart.no-journal": "no journal",
   "chart.ops": "Commands",
-  "chart.p99": "99 of 100 commands within",
+  "chart.p99": "99 of 100 within",
   "chart.refusals": "Refusals",
   "chart.spoken": "between {least} and {most}",
   "chart.sync": "Slowest recent sync to disk",
