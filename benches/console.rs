@@ -120,7 +120,7 @@ struct Page {
 fn open_pages(port: u16) -> Vec<Page> {
     let cookies: Vec<String> = (0..USERS).map(|user| sign_in(port, &user_name(user))).collect();
     let mut who = "db=0".to_owned();
-    (0..LOCKS).for_each(|lock| write!(who, "&who=lock:{lock}").expect("memory for a text"));
+    (0..LOCKS).for_each(|lock| write!(who, "&who=t:lock:{lock}").expect("memory for a text"));
     (0..VIEWERS)
         .map(|page| Page::open(port, &cookies[page % USERS], if page % 2 == 0 { "overview" } else { &who }))
         .collect()
