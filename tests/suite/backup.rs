@@ -392,7 +392,7 @@ fn the_last_node_of_a_group_is_the_source_of_a_new_group() {
     token(&mut raw, &["STOCK.RESERVE", "stock", "order", "UNITS", "2", "PX", "3600000"]);
     raw.command(&["SET", "last", "1"]);
     // A follower hears a moment later that a change is committed.
-    until(|| group.raw(left, PORT).command(&["GET", "last"]) == Value::bulk("1"), "the follower has it");
+    until(|| group.ask(left, &["GET", "last"]) == Some(Value::bulk("1")), "the follower has it");
     (1..=3).filter(|number| *number != left).for_each(|number| group.end(number, libc::SIGKILL));
     let from = format!("redis://{}:{PORT}", group.host(left));
     ok(&run(tidegate().arg("backup").arg(path("copies")).args(["--from", &from])));

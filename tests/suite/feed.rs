@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::differential::generate::Dice;
 use crate::group::{Group, PORT};
@@ -43,7 +44,11 @@ fn array(value: Value) -> Vec<Value> {
 
 /// Returns the history and the last change, as FEED STATE gives them.
 fn state(raw: &mut Raw) -> (String, u64) {
-    let fields = match raw.command(&["FEED", "STATE"]) {
+    state_of(raw.command(&["FEED", "STATE"]))
+}
+
+fn state_of(reply: Value) -> (String, u64) {
+    let fields = match reply {
         Value::Map(pairs) => pairs.into_iter().flat_map(|(name, value)| [name, value]).collect(),
         flat => array(flat),
     };
@@ -116,12 +121,18 @@ impl Reader {
 
     /// Reads changes behind those read so far, and applies them. Returns false, and begins anew, if they are gone.
     fn read(&mut self, options: &[&str]) -> bool {
+        self.try_read(options).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// As [`read`](Self::read), or tells why there is no reply.
+    fn try_read(&mut self, options: &[&str]) -> Result<bool, String> {
         let lsn = self.lsn.to_string();
-        let blocks = match self.raw.command(&[&["FEED", "READ", &lsn], options].concat()) {
-            Value::Null => return true,
+        self.raw.send_command(&[&["FEED", "READ", &lsn], options].concat());
+        let blocks = match self.raw.try_reply(REPLY_DEADLINE)?.value {
+            Value::Null => return Ok(true),
             Value::Error(error) if error.starts_with(b"GONE ") => {
                 self.begin();
-                return false;
+                return Ok(false);
             }
             Value::Array(reply) => match <[Value; 2]>::try_from(reply) {
                 Ok([last, blocks]) => {
@@ -145,7 +156,7 @@ impl Reader {
                 self.units.insert(self.lsn, effects.to_vec());
             }
         }
-        true
+        Ok(true)
     }
 
     /// Reads until the feed shows nothing more.
@@ -585,8 +596,8 @@ fn each_node_of_a_group_shows_the_same_changes_whoever_leads() {
     let mut histories = Vec::new();
     group.increment();
     for node in 1..=3 {
-        let mut raw = ready(&group, node);
-        histories.push(state(&mut raw).0);
+        let (raw, history) = ready(&group, node);
+        histories.push(history);
         readers.push(Reader::new(raw));
     }
     assert!(histories[0].len() == 40 && histories.iter().all(|history| *history == histories[0]), "{histories:?}");
@@ -598,13 +609,16 @@ fn each_node_of_a_group_shows_the_same_changes_whoever_leads() {
         // A follower may be behind another node: what it will show is not refused.
         let follower = leader % 3;
         let ahead = (readers[follower].lsn + 1_000_000).to_string();
-        let mut raw = ready(&group, follower + 1);
-        assert_eq!(raw.command(&["FEED", "READ", &ahead, "BLOCK", "10"]), Value::Null);
-        for reader in &mut readers {
+        let asks = || group.ask(follower + 1, &["FEED", "READ", &ahead, "BLOCK", "10"]);
+        until(|| asks() == Some(Value::Null), "a follower waits");
+        for (node, reader) in (1..).zip(&mut readers) {
             let counter = format!("${}\r\n{value}\r\n", value.to_string().len()).into_bytes();
             until(
                 || {
-                    reader.read(&["BLOCK", "100"]);
+                    // A node closes its connections when it no longer leads, or has to begin with a snapshot.
+                    if reader.try_read(&["BLOCK", "100"]).is_err() {
+                        reader.raw = ready(&group, node).0;
+                    }
                     reader.data.call(0, &words(&["GET", "counter"])) == counter
                 },
                 "the node shows the last change",
@@ -617,21 +631,28 @@ fn each_node_of_a_group_shows_the_same_changes_whoever_leads() {
         assert_ne!(next, leader);
         group.start(leader);
         for (node, reader) in (1..).zip(&mut readers) {
-            reader.raw = ready(&group, node);
+            reader.raw = ready(&group, node).0;
         }
     }
 }
 
-/// Connects to a node once it serves the feed.
-fn ready(group: &Group, node: usize) -> Raw {
-    let mut raw = None;
-    until(
-        || {
-            let Ok(stream) = TcpStream::connect((group.host(node), PORT)) else { return false };
-            let reply = raw.insert(Raw::over(stream)).command(&["FEED", "STATE"]);
-            !matches!(reply, Value::Error(_))
-        },
-        "the node serves the feed",
-    );
-    raw.expect("it has answered")
+/// Connects to a node once it serves the feed. Returns the history that it tells, too.
+fn ready(group: &Group, node: usize) -> (Raw, String) {
+    let begun = Instant::now();
+    loop {
+        let refused = match TcpStream::connect((group.host(node), PORT)) {
+            Err(error) => error.to_string(),
+            Ok(stream) => {
+                let mut raw = Raw::over(stream);
+                raw.send_command(&["FEED", "STATE"]);
+                match raw.try_reply(REPLY_DEADLINE).map(|reply| reply.value) {
+                    Ok(Value::Error(error)) => error.escape_ascii().to_string(),
+                    Ok(state) => return (raw, state_of(state).0),
+                    Err(why) => why,
+                }
+            }
+        };
+        assert!(begun.elapsed() < REPLY_DEADLINE, "node {node} serves no feed: {refused}\n{}", group.logs());
+        thread::sleep(Duration::from_millis(5));
+    }
 }

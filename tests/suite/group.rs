@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Environment, Program, Raw, launch_command};
+use crate::harness::{Environment, Program, Raw, Value, launch_command};
 use crate::metrics::{self, Metrics};
 use crate::slow_disk::environment;
 
@@ -155,6 +155,14 @@ impl Group {
     /// A connection to a port of a node that runs.
     pub(crate) fn raw(&self, number: usize, port: u16) -> Raw {
         Raw::over(TcpStream::connect((self.hosts[number - 1].as_str(), port)).expect("it runs"))
+    }
+
+    /// Sends a command to a node over a new connection. Returns the reply; `None` if the node does not listen, or hangs
+    /// up first, as one does that no longer leads or begins with a snapshot.
+    pub(crate) fn ask(&self, number: usize, command: &[&str]) -> Option<Value> {
+        let mut raw = Raw::over(TcpStream::connect((self.host(number), PORT)).ok()?);
+        raw.send_command(command);
+        raw.try_reply(PATIENCE).ok().map(|reply| reply.value)
     }
 
     /// Increments a counter on whichever node leads. Returns its number and the new value.
