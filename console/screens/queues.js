@@ -26,7 +26,8 @@ const LATER_SHOWN = 20;
 // The time from a change of a stream until it is read again, with all that has changed by then.
 const REFRESH_MS = 1000;
 
-// The time after which consumers are read again in any case: that one asks for messages changes nothing else.
+// The time after which all is read again in any case: neither a consumer that asks for messages nor as many new entries
+// as were removed change what is watched.
 const DETAIL_MS = 5000;
 
 const scan = new Scan("queues", ["stream"], 50);
@@ -75,7 +76,7 @@ effect(() => {
   if (!place("queues")) return;
   const state = stateOf(chosen());
   if (state !== seen) refreshing = refreshing || setTimeout(refresh, REFRESH_MS);
-  else if (now.value > readMs + DETAIL_MS) readDetail(chosen(), database());
+  else if (now.value > readMs + DETAIL_MS) refresh();
   seen = state;
 });
 
