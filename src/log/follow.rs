@@ -160,7 +160,7 @@ impl UnitReader {
     fn look(&mut self, anew: bool) -> Result<(), LogError> {
         self.written = self.until;
         if anew || !self.recovery.read_on()? {
-            self.recovery = Recovery::open(Arc::clone(&self.source.directory), self.recovery.last_lsn())?;
+            self.recovery.begin_again()?;
         }
         Ok(())
     }

@@ -608,6 +608,14 @@ impl Recovery {
         read.map(|_| true).map_err(|source| LogError::Io { path, source })
     }
 
+    /// Begins again behind the last unit read, with the files as they are by now.
+    pub(super) fn begin_again(&mut self) -> Result<(), LogError> {
+        let opened = Recovery::open(Arc::clone(&self.directory), self.last_lsn())?;
+        // Two segments in memory would be one too many.
+        *self = Recovery { bytes: std::mem::take(&mut self.bytes), ..opened };
+        Ok(())
+    }
+
     /// Looks which segments there are by now. Returns whether the one that is being read, of this number, is among
     /// them.
     fn find_chain_anew(&mut self, number: u64) -> Result<bool, LogError> {
