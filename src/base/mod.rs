@@ -12,6 +12,7 @@ pub mod excerpt;
 pub mod fit;
 pub mod glob;
 pub mod hasher;
+pub(crate) mod hex;
 pub(crate) mod histogram;
 pub mod key_prefixes;
 pub mod limits;

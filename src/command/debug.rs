@@ -5,6 +5,7 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 
 use super::{config, debug_probe, help};
+use crate::base::hex::hex;
 use crate::base::num;
 use crate::command::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::config::Added;
@@ -121,10 +122,6 @@ fn digest_of(value: ValueRef<'_>) -> [u8; 20] {
 
 fn add(all: &mut [u8; 20], one: [u8; 20]) {
     all.iter_mut().zip(one).for_each(|(all, one)| *all ^= one);
-}
-
-fn hex(digest: &[u8; 20]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// DEBUG POPULATE: adds many strings at once. Existing keys stay as they are.

@@ -10,6 +10,8 @@ use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 use sha2::{Digest as _, Sha256};
 
+use crate::base::hex::hex;
+
 /// A hash of a name.
 pub(super) type Hash = [u8; 32];
 
@@ -54,8 +56,4 @@ pub(super) fn random_name() -> io::Result<String> {
 
 pub(super) fn hash_of(name: &str) -> Hash {
     Sha256::digest(name).into()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::gzip::{self, PLAIN_MAX_BYTES};
 use super::guard::{Refused, refusal};
+use crate::base::hex::hex;
 
 /// A file by its path in `console/`.
 struct File {
@@ -98,7 +99,7 @@ fn digest_now() -> String {
         digest.update(file.name);
         digest.update(content(file));
     }
-    digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&digest.finalize()[..8])
 }
 
 fn kind_of(name: &str) -> &'static str {
@@ -216,7 +217,7 @@ mod tests {
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
             let [name, package, licence, digest] = cells[..] else { panic!("not a row of four: {row}") };
             let name = format!("vendor/{}", name.trim_matches('`'));
-            let found: String = Sha256::digest(file(&name)).iter().map(|byte| format!("{byte:02x}")).collect();
+            let found = hex(&Sha256::digest(file(&name)));
             assert_eq!(found, digest, "{name}");
             assert!(licences.contains(&format!("{package}\n")), "{package}");
             assert!(["MIT", "Apache-2.0"].contains(&licence), "{licence}");

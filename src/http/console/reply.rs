@@ -17,6 +17,7 @@
 use serde_json::{Value, json};
 
 use super::super::limits::{REPLY_MAX_DEPTH, REPLY_OBJECT_BYTES, REPLY_VALUE_BYTES, STRING_MAX_BYTES};
+use crate::base::hex::hex;
 use crate::base::num::parse_i64;
 
 /// The reply is not in the protocol.
@@ -203,12 +204,6 @@ fn string(bytes: &[u8], most_bytes: usize) -> Value {
         Err(_) => json!({ "hex": hex(shown) }),
     };
     if shown.len() == bytes.len() { text } else { json!({ "cut": text, "bytes": bytes.len() }) }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    digits.map(char::from).collect()
 }
 
 /// Bytes from text or `{"hex": ...}`, the forms in which [`string`] shows them.

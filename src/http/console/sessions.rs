@@ -20,10 +20,11 @@ use tokio::time::{Instant, interval_at};
 use super::super::limits::{
     CALL_PATIENCE, SESSION_CHECK_EVERY, SESSION_IDLE_MAX, SESSION_MAX, SESSIONS_MAX, SESSIONS_OF_USER_MAX,
 };
-use super::cookie::{Cookie, Hash, hash_of, hex, random_name};
+use super::cookie::{Cookie, Hash, hash_of, random_name};
 use super::guard::{Refused, TOKEN};
 use super::line::{Line, Lines};
 use super::session::Session;
+use crate::base::hex::hex;
 use crate::net::inside::Like;
 
 /// One who has signed in.
@@ -35,7 +36,7 @@ pub(super) struct Newcomer {
     pub(super) is_secure: bool,
 }
 
-/// What the browser is given at a sign-in.
+/// The cookie and the token for a browser that has signed in.
 pub(super) struct Given {
     pub(super) cookie: String,
     pub(super) token: String,

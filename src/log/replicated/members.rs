@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use sha2::{Digest as _, Sha256};
 
 use super::types::NodeId;
+use crate::base::hex::hex;
 use crate::base::node_address::NodeAddress;
 
 /// The most members of a group, learners included. A snapshot names them all at its end, where a reader must find them.
@@ -65,7 +66,7 @@ impl History {
 
 /// Returns a name that follows from an identity. The identity does not follow from it.
 fn name_of(kind: &[u8], identity: &[u8]) -> String {
-    Sha256::digest([kind, identity].concat()).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest([kind, identity].concat())[..20])
 }
 
 /// Where a node is, and which directory it has.
