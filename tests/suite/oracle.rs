@@ -9,7 +9,8 @@
 //!
 //! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names a server of version 8.0 to compare with as well; where
 //! the two differ, 8.0 is right. `SUITE_VALKEY` names a valkey-server of version 9.1. Debian packages neither, so
-//! without the variables their tests are skipped. `.ci/peers` builds both. `SUITE_AXE` names axe-core's `axe.min.js`.
+//! without the variables their tests are skipped. `.ci/peers` builds both. `SUITE_AXE` names the `axe.min.js` of
+//! axe-core, which `.ci/axe` fetches.
 
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
@@ -85,7 +86,7 @@ pub(crate) static AXE: Tool = Tool::new(
     None,
     || std::env::var_os("SUITE_AXE").is_some(),
     "NOT NAMED",
-    "npm pack axe-core, and SUITE_AXE=/path/to/package/axe.min.js",
+    "SUITE_AXE=$(.ci/axe)",
 );
 /// An address of this machine other than the loopback's.
 pub(crate) static OTHER_ADDRESS: Tool =

@@ -26,6 +26,16 @@ fn signed_in(address: SocketAddr, width: u32, height: u32) -> Browser {
     browser
 }
 
+/// Opens the console of a server and signs in as this user.
+fn signed_in_as(address: SocketAddr, user: &str, password: &str) -> Browser {
+    let browser = Browser::open(1440, 900);
+    browser.go(&format!("http://{address}/"));
+    browser.write("//input[@name='user']", user);
+    browser.write("//input[@name='password']", &format!("{password}\n"));
+    browser.find("//nav");
+    browser
+}
+
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
@@ -190,7 +200,7 @@ fn every_screen_is_drawn_in_each_theme_language_and_width() {
 const BARRIERS: &str = "window.barriers = null; \
      axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then((found) => { \
          barriers = found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join('  ')); \
-     })";
+     }, (error) => { barriers = [String(error)]; })";
 
 /// Names of elements, their contrast, what can be reached by keys: what a program can tell of WCAG.
 #[test]
