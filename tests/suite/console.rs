@@ -130,7 +130,7 @@ impl Session {
         exchange(self.address, &request("POST", "/api/command", &headers, &body))
     }
 
-    /// What the console says of who is signed in.
+    /// The status of a question about the session: 200 while it lasts.
     fn status(&self) -> u16 {
         exchange(self.address, &request("GET", "/api/session", &[("Cookie", &self.cookie)], "")).status
     }

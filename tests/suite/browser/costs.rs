@@ -4,7 +4,7 @@ use crate::console;
 use crate::harness::{Raw, Value, until};
 use crate::oracle::CHROMEDRIVER;
 
-use super::{Browser, SAID, keep_picture, signed_in, words};
+use super::{Browser, SAID, keep_picture, signed_in, signed_in_as, words};
 
 /// Whether nothing of the page is beside the screen.
 fn fits(browser: &Browser) -> bool {
@@ -128,11 +128,7 @@ fn what_costs_is_told_only_to_who_may_see_it() {
     prefixes(&mut raw);
     let rights = "resetchannels %R~order:* +@connection -@dangerous +scan +type +pttl +info +dbsize +memory|usage";
     raw.command(&words(&format!("ACL SETUSER viewer on >pass {rights}")));
-    let browser = Browser::open(1440, 900);
-    browser.go(&format!("http://{address}/"));
-    browser.write("//input[@name='user']", "viewer");
-    browser.write("//input[@name='password']", "pass\n");
-    browser.find("//nav");
+    let browser = signed_in_as(address, "viewer", "pass");
     browser.go(&format!("http://{address}/#/clients"));
     browser.find("//section[contains(.,'Hot keys')]//p[contains(.,'Your user may not do this')]");
     browser.click("//button[.='Measure for a minute']");

@@ -5,7 +5,7 @@ use crate::console;
 use crate::harness::{Raw, Value, until};
 use crate::oracle::CHROMEDRIVER;
 
-use super::{Browser, dead_letters, fill, signed_in, words};
+use super::{Browser, dead_letters, fill, signed_in, signed_in_as, words};
 
 /// A thousand of these have more bytes than the replies to one request may have.
 fn large(raw: &mut Raw) {
@@ -45,11 +45,7 @@ fn a_stock_is_shown_without_the_holds_that_may_not_be_seen() {
     let mut clients = fill(&server);
     let rights = "resetchannels %R~* +@connection -@dangerous +stock.info +scan +type +info";
     clients[0].command(&words(&format!("ACL SETUSER viewer on >pass {rights}")));
-    let browser = Browser::open(1440, 900);
-    browser.go(&format!("http://{address}/"));
-    browser.write("//input[@name='user']", "viewer");
-    browser.write("//input[@name='password']", "pass\n");
-    browser.find("//nav");
+    let browser = signed_in_as(address, "viewer", "pass");
     browser.go(&format!("http://{address}/#/stocks?key=t%3Astock%3A42"));
     browser.sees("Holds (1)");
     browser.find("//section[contains(.,'Holds (1)')]//p[contains(.,'Your user may not do this')]");
