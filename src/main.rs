@@ -599,15 +599,15 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let from = text(matches, "from");
     let from = Address { url: from, tls: &tls(matches, &[from])? };
+    let max_rate = matches.get_one::<NonZeroU64>("max-rate").copied();
     if text(matches, "DIR") == "-" {
-        return back_up_to_output(matches, from);
+        return back_up_to_output(matches, from, max_rate);
     }
     let time = |name| matches.get_one::<Duration>(name).copied();
     let (follow, every) = (matches.get_flag("follow"), time("every").unwrap_or(Duration::MAX));
     if every.is_zero() {
         return Err("--every 0 would begin one copy after the other".into());
     }
-    let max_rate = matches.get_one::<NonZeroU64>("max-rate").copied();
     let plan = Plan { follow, every, keep: time("keep"), max_rate };
     // A single copy is no copy before its end.
     let stop = if follow { stop_signal()? } else { Arc::default() };
@@ -615,7 +615,11 @@ fn back_up(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 }
 
 /// Writes one copy to standard output. Reports go to standard error.
-fn back_up_to_output(matches: &ArgMatches, from: Address<'_>) -> Result<(), Box<dyn Error>> {
+fn back_up_to_output(
+    matches: &ArgMatches,
+    from: Address<'_>,
+    max_rate: Option<NonZeroU64>,
+) -> Result<(), Box<dyn Error>> {
     let output = std::io::stdout();
     if matches.get_flag("follow") || matches.contains_id("keep") {
         return Err("--follow and --keep need a folder for the copies, not `-`".into());
@@ -624,7 +628,6 @@ fn back_up_to_output(matches: &ArgMatches, from: Address<'_>) -> Result<(), Box<
         return Err("a copy is not for reading: write it to a file or into a pipe, or name a folder".into());
     }
     let output = File::from(output.as_fd().try_clone_to_owned()?);
-    let max_rate = matches.get_one::<NonZeroU64>("max-rate").copied();
     Ok(backup::backup_to_file(from, output, max_rate, &mut |text| eprintln!("{text}"))?)
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::engine::Engine;
 use crate::net::serve::Shared;
 
-/// What the engine tells a scrape.
+/// The engine's report for a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) metrics: String,

@@ -23,7 +23,7 @@ pub(super) struct Share {
     of_user: Arc<Semaphore>,
 }
 
-/// What the replies to one request take, or one state, until the value is dropped.
+/// Memory for the replies to one request, or for one state. It is given back when the value is dropped.
 pub(super) struct Room {
     share: Share,
     bytes: usize,

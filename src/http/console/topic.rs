@@ -34,7 +34,7 @@ pub(super) struct Keys {
     pub(super) names: Vec<Vec<u8>>,
 }
 
-/// What is remembered of a topic from one question to the next.
+/// The state of a topic between two rounds of questions.
 #[derive(Default)]
 pub(super) struct Memory {
     /// Questions of all topics that were asked so far.
