@@ -30,7 +30,7 @@ const LEFT_OUT: [(&str, &str); 10] = [
     ("debug", "sleeps as long as it is told; clients call its subcommands themselves"),
     ("client|pause", "holds all up for as long as it is told; clients call it themselves"),
     ("handover|receive", "empties this server for another one's data; the end of a run calls it"),
-    ("handover|give", "as it should, refuses all changes from then on; the end of a run calls it"),
+    ("handover|give", "refuses all changes from then on, as it should; the end of a run calls it"),
     ("migrate", "waits for a host as long as it is told; clients call it themselves"),
 ];
 
