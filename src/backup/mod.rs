@@ -30,6 +30,9 @@ use crate::feed::{Feed, FeedError};
 /// How long a follower waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How often a copy is begun that the server's snapshots overtake.
+const ATTEMPTS_MAX: usize = 5;
+
 /// What `tidegate backup` does.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -148,6 +151,20 @@ impl Backup<'_> {
 
     /// Makes a copy of the data up to the present. Returns its folder.
     fn copy(&mut self, feed: &mut Feed) -> Result<PathBuf, BackupError> {
+        let mut attempts = 1;
+        loop {
+            match self.try_copy(feed) {
+                // A snapshot was completed before all changes behind the one before it were read.
+                Err(BackupError::Feed(error @ FeedError::Gone { .. })) if attempts < ATTEMPTS_MAX => {
+                    (self.print)(&format!("{error}; the copy begins again with that one"));
+                    attempts += 1;
+                }
+                copied => return copied,
+            }
+        }
+    }
+
+    fn try_copy(&mut self, feed: &mut Feed) -> Result<PathBuf, BackupError> {
         let draft = self.copies.begin(Clock::system().now_ms())?;
         let copied = self.copy_into(&draft, feed);
         if copied.is_err() {

@@ -304,6 +304,34 @@ fn a_follower_outlives_its_server_and_begins_another_copy_when_changes_are_gone(
     drop(copying);
 }
 
+/// Each snapshot takes the place of changes that the copy has not read yet.
+#[test]
+fn a_copy_that_is_overtaken_by_a_snapshot_begins_again() {
+    let bench = Bench::new();
+    let mut raw = bench.server().raw();
+    raw.command(&["SET", "first", &"x".repeat(250_000)]);
+    raw.command(&["SAVE"]);
+    let log = bench.path("log");
+    let out = std::fs::File::create(&log).expect("a file");
+    // It pauses for two seconds behind the snapshot.
+    let value = "x".repeat(100_000);
+    let mut copying = Helper(bench.backup(&["--max-rate", "128kb"]).stdout(out).spawn().expect("it starts"));
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    until(
+        || {
+            // The journal is cut in segments of megabytes.
+            raw.command(&["EVAL", "for i = 1, 40 do redis.call('SET', KEYS[1], ARGV[1]) end", "1", "last", &value]);
+            raw.command(&["SAVE"]);
+            said().contains("the copy begins again with that one")
+        },
+        "a snapshot overtakes the copy",
+    );
+    assert!(copying.0.wait().expect("it ends").success(), "{}", said());
+    assert_eq!(bench.copies().len(), 1);
+    ok(&bench.restore("restored", &[]));
+    assert_eq!(digest(&serve(&bench.path("restored"))), digest(bench.server()));
+}
+
 #[test]
 fn old_copies_are_removed_once_no_moment_needs_them() {
     let bench = Bench::new();
