@@ -5,6 +5,10 @@ import static programs.Main.check;
 import static programs.Main.expect;
 import static programs.Main.together;
 
+import com.baomidou.lock.LockInfo;
+import com.baomidou.lock.LockTemplate;
+import com.baomidou.lock.executor.RedisTemplateLockExecutor;
+import com.baomidou.lock.spring.boot.autoconfigure.Lock4jProperties;
 import io.github.bucket4j.BucketConfiguration;
 import io.github.bucket4j.distributed.BucketProxy;
 import io.github.bucket4j.redis.lettuce.Bucket4jLettuce;
@@ -27,6 +31,7 @@ import org.springframework.core.io.ClassPathResource;
 import org.springframework.data.redis.connection.RedisStandaloneConfiguration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 import org.springframework.data.redis.core.ReactiveStringRedisTemplate;
+import org.springframework.data.redis.core.StringRedisTemplate;
 import org.springframework.data.redis.core.script.DefaultRedisScript;
 import org.springframework.integration.redis.util.RedisLockRegistry;
 import org.springframework.integration.redis.util.RedisLockRegistry.RedisLockType;
@@ -40,6 +45,7 @@ final class LibraryPrograms {
         for (RedisLockType type : RedisLockType.values()) {
             check("spring integration: two instances take turns by " + type, () -> turns(type));
         }
+        check("lock4j: one holder at a time, and a lease that is renewed", LibraryPrograms::renewed);
         check("bucket4j: a bucket admits no more than its capacity", LibraryPrograms::limits);
         check("spring cloud gateway: a route admits no more than its burst", LibraryPrograms::requests);
     }
@@ -94,6 +100,36 @@ final class LibraryPrograms {
             instances.get(1).obtain("held").unlock();
         } finally {
             instances.forEach(RedisLockRegistry::destroy);
+            factory.destroy();
+        }
+    }
+
+    private static void renewed() throws Exception {
+        LettuceConnectionFactory factory = new LettuceConnectionFactory(new RedisStandaloneConfiguration("127.0.0.1", PORT));
+        factory.start();
+        try {
+            Lock4jProperties properties = new Lock4jProperties();
+            properties.setExpire(3_000L);
+            LockTemplate template = new LockTemplate();
+            template.setProperties(properties);
+            template.setExecutors(List.of(new RedisTemplateLockExecutor(new StringRedisTemplate(factory), properties)));
+            template.afterPropertiesSet();
+            int[] count = {0};
+            together(THREADS, () -> {
+                LockInfo lock = template.lock("lock4j:count", 30_000, 30_000);
+                int before = count[0];
+                Thread.sleep(1);
+                count[0] = before + 1;
+                expect("released", template.releaseLock(lock), true);
+                return null;
+            });
+            expect("counted", count[0], THREADS);
+            LockInfo held = template.lock("lock4j:held", -1, 30_000);
+            Thread.sleep(4_000);
+            expect("while it is held", template.lock("lock4j:held", 30_000, 20), null);
+            expect("given back", template.releaseLock(held), true);
+            expect("given back twice", template.releaseLock(held), false);
+        } finally {
             factory.destroy();
         }
     }
