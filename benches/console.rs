@@ -26,7 +26,7 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
 use peer::{Server, Setup, UNLOGGED, connection::Connection, free_ports, pin_self};
 
-/// Measures what the console costs. Takes a minute in full.
+/// Measures what the console costs. Takes 3 minutes in full.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -49,10 +49,8 @@ fn main() {
     pin_self(setup.client_core);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     let length = setup.seconds(seconds);
-    let [port] = free_ports();
-    let closed = start(&setup, 0);
-    let [idle_port] = free_ports();
-    let (idle, watched) = (start(&setup, idle_port), start(&setup, port));
+    let [idle_port, port] = free_ports();
+    let [closed, idle, watched] = [0, idle_port, port].map(|console_port| start(&setup, console_port));
     let servers = ["no console", "nobody looks", "50 pages"].map(str::to_owned).to_vec();
     let mut recorder = Recorder::new("console", &setup);
     let quantities = [Quantity::more("requests/s", 0), Quantity::less("p99 ms", 2), Quantity::less("CPU us/op", 3)];
@@ -121,9 +119,9 @@ fn open_pages(port: u16) -> Vec<Page> {
     let cookies: Vec<String> = (0..USERS).map(|user| sign_in(port, &user_name(user))).collect();
     let mut who = "db=0".to_owned();
     (0..LOCKS).for_each(|lock| write!(who, "&who=t:lock:{lock}").expect("memory for a text"));
-    (0..VIEWERS)
-        .map(|page| Page::open(port, &cookies[page % USERS], if page % 2 == 0 { "overview" } else { &who }))
-        .collect()
+    // Each user has pages of both kinds.
+    let query = |page: usize| if (page / USERS).is_multiple_of(2) { "overview" } else { &who };
+    (0..VIEWERS).map(|page| Page::open(port, &cookies[page % USERS], query(page))).collect()
 }
 
 impl Page {
