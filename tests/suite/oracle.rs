@@ -81,13 +81,8 @@ pub(crate) static CHROMEDRIVER: Tool = Tool::new(
     "apt-get install chromium chromium-driver",
 );
 /// The program that finds barriers in pages.
-pub(crate) static AXE: Tool = Tool::new(
-    "axe-core",
-    None,
-    || std::env::var_os("SUITE_AXE").is_some(),
-    "NOT NAMED",
-    "SUITE_AXE=$(.ci/axe)",
-);
+pub(crate) static AXE: Tool =
+    Tool::new("axe-core", None, || std::env::var_os("SUITE_AXE").is_some(), "NOT NAMED", "SUITE_AXE=$(.ci/axe)");
 /// An address of this machine other than the loopback's.
 pub(crate) static OTHER_ADDRESS: Tool =
     Tool::new("another address", None, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
