@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_before_the_turn_has_used_nothing() {
+    async fn a_page_that_leaves_before_its_turn_has_used_nothing() {
         let pace = Pace::new(1);
         pace.turn(3_600).await;
         let before = *pace.free_at.lock().await;

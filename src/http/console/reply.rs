@@ -14,7 +14,7 @@
 //! The decoder takes one element after the other and keeps the lists that are open, so a long reply that arrives in
 //! pieces is read once. It counts the memory of values, of which a short one takes many times its bytes.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::limits::{REPLY_MAX_DEPTH, REPLY_OBJECT_BYTES, REPLY_VALUE_BYTES, STRING_MAX_BYTES};
 use crate::base::hex::hex;
@@ -56,11 +56,16 @@ impl Open {
     fn close(self) -> Option<Value> {
         match self.kind {
             Kind::Array => Some(Value::Array(self.items)),
-            Kind::Map => Some(json!({ "map": self.items })),
-            Kind::Push => Some(json!({ "push": self.items })),
+            Kind::Map => Some(named("map", self.items)),
+            Kind::Push => Some(named("push", self.items)),
             Kind::Attributes => None,
         }
     }
+}
+
+/// An object with this one field. `json!` would copy the items.
+fn named(name: &str, items: Vec<Value>) -> Value {
+    Value::Object(Map::from_iter([(name.to_owned(), Value::Array(items))]))
 }
 
 /// An element of the protocol.
@@ -118,10 +123,7 @@ impl Decoder {
             };
             // A complete element may also complete the lists that it ends.
             while let Some(value) = done.take() {
-                let Some(list) = self.open.last_mut() else {
-                    self.forget_read();
-                    return Ok(Some(value));
-                };
+                let Some(list) = self.open.last_mut() else { return Ok(Some(value)) };
                 list.items.push(value);
                 list.missing -= 1;
                 if list.missing == 0 {
@@ -129,13 +131,9 @@ impl Decoder {
                 }
             }
         }
-        self.forget_read();
-        Ok(None)
-    }
-
-    fn forget_read(&mut self) {
         self.received.drain(..self.at);
         self.at = 0;
+        Ok(None)
     }
 }
 
@@ -242,10 +240,13 @@ pub(super) fn as_objects(value: Value) -> Value {
         Value::Array(items) => Value::Array(items.into_iter().map(as_objects).collect()),
         Value::Object(mut fields) => match fields.remove("map") {
             Some(Value::Array(items)) => {
-                let mut object = serde_json::Map::new();
+                let mut object = Map::new();
                 let mut items = items.into_iter();
                 while let (Some(key), Some(value)) = (items.next(), items.next()) {
-                    let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+                    let key = match key {
+                        Value::String(key) => key,
+                        other => other.to_string(),
+                    };
                     object.insert(key, as_objects(value));
                 }
                 Value::Object(object)

@@ -182,11 +182,11 @@ fn by_the_clock(value: &mut Value, before: Option<&Value>, list: &str, now_ms: i
         let is_same = |other: &&Value| {
             ["holder", "token", "client-id", "ticket", "order"].iter().all(|name| other.get(name) == item.get(*name))
         };
-        let item_before = items_before.and_then(|items| items.iter().find(is_same)).cloned();
+        let item_before = items_before.and_then(|items| items.iter().find(is_same));
         for (left, at, sign) in TIMES {
             let Some(left_ms) = item.remove(left).and_then(|left_ms| left_ms.as_i64()) else { continue };
             let at_ms = if left_ms < 0 { -1 } else { now_ms + sign * left_ms };
-            let known = item_before.as_ref().and_then(|before| before.get(at)?.as_i64());
+            let known = item_before.and_then(|before| before.get(at)?.as_i64());
             let known = known.filter(|known| (known - at_ms).abs() < MOMENT_MS);
             item.insert(at.to_owned(), json!(known.unwrap_or(at_ms)));
         }

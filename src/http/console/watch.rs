@@ -5,6 +5,7 @@
 //! second is [bounded](super::pace): with very many keys the topics are asked for less often. Many questions are put in
 //! batches, each of which has a bound for its replies. One that the user may not ask is not asked again for a while.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,16 +108,17 @@ impl Watches {
         loop {
             let began = Instant::now();
             let before = Arc::clone(&sender.borrow());
-            let mut fields = before.fields.clone();
+            let mut fields = Cow::Borrowed(&before.fields);
             match self.ask_once(topic, session, &mut course, &mut fields).await {
                 Ok(()) => {}
                 Err(CallError::Over) => return,
-                Err(CallError::Refused(text)) => is_old(&mut fields, &text),
+                Err(CallError::Refused(text)) => is_old(fields.to_mut(), &text),
                 Err(CallError::Line(error)) => {
                     course.line = None;
-                    is_old(&mut fields, &error.to_string());
+                    is_old(fields.to_mut(), &error.to_string());
                 }
             }
+            let fields = fields.into_owned();
             let (known, name, bytes) = (Arc::clone(&before), topic.name(), before.whole.len());
             // An error says that the process ends.
             let Ok(state) = aside(bytes, move || known.next(name, fields)).await else { return };
@@ -134,7 +136,7 @@ impl Watches {
         topic: &Topic,
         session: &Session,
         Course { line, memory, denied }: &mut Course,
-        fields: &mut Fields,
+        fields: &mut Cow<'_, Fields>,
     ) -> Result<(), CallError> {
         let line = match line {
             Some(line) => line,
@@ -148,7 +150,7 @@ impl Watches {
                 replies.extend(self.replies(&session.user, line, denied, batch).await?);
             }
             memory.asked = self.asked.load(Ordering::Relaxed);
-            *fields = topic.state(memory, fields, replies, now_ms());
+            *fields = Cow::Owned(topic.state(memory, fields, replies, now_ms()));
             if !memory.has_more {
                 return Ok(());
             }
