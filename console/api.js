@@ -68,6 +68,10 @@ export class Refused extends Error {
     this.code = code;
     this.status = status;
   }
+
+  get isDenied() {
+    return this.message.startsWith("NOPERM");
+  }
 }
 
 // The session is over. The page begins anew, so nothing of what it knew stays for the next reader.
@@ -106,7 +110,7 @@ export async function runAsIs(calls, db = 0) {
 
 // Runs calls, and returns their replies as programs expect them.
 export async function run(calls, db = 0) {
-  return (await runAsIs(calls, db)).map(plain);
+  return calls.length ? (await runAsIs(calls, db)).map(plain) : [];
 }
 
 // Runs calls that ask for `count` elements, or for half as many as often as the replies are too long. Returns the

@@ -26,8 +26,8 @@ const LATER_SHOWN = 20;
 // The time from a change of a stream until it is read again, with all that has changed by then.
 const REFRESH_MS = 1000;
 
-// The time after which all is read again in any case: neither a consumer that asks for messages nor as many new entries
-// as were removed change what is watched.
+// The time after which everything is read again even if nothing that is watched has changed: a consumer that asks for
+// messages changes none of it, nor does an entry that takes the place of a removed one.
 const DETAIL_MS = 5000;
 
 const scan = new Scan("queues", ["stream"], 50);
@@ -41,6 +41,7 @@ const sum = (groups, name) => groups.reduce((all, group) => (all === null || gro
 
 const hereOf = (id, db) => db + " " + id;
 const find = () => route.value.params.get("find") || "";
+const isDenied = (error) => Boolean(error && error.isDenied);
 
 // Consumers, and messages for later.
 const detail = signal({ place: null });
@@ -49,6 +50,7 @@ const detail = signal({ place: null });
 const letters = signal({ place: null });
 const BEGINNING = { found: [], looked: 0, start: "-" };
 let turn = 0;
+let reading = null;
 
 effect(() => {
   const wanted = place("queues");
@@ -80,12 +82,18 @@ effect(() => {
   seen = state;
 });
 
+// Asks for nothing that the user may not see: each refusal is noted in ACL LOG.
 function refresh() {
+  clearTimeout(refreshing);
   refreshing = null;
+  readMs = serverNow();
   if (!place("queues")) return;
-  readDetail(chosen(), database());
-  const { busy, looked } = letters.peek();
-  if (!busy && !(looked > LETTERS_AT_FIRST)) readLetters(chosen(), find(), database(), BEGINNING, true);
+  const { consumers, error } = detail.peek();
+  if (consumers || !isDenied(error)) readDetail(chosen(), database());
+  const { looked, error: refusal } = letters.peek();
+  if (reading !== turn && !isDenied(refusal) && !(looked > LETTERS_AT_FIRST)) {
+    readLetters(chosen(), find(), database(), BEGINNING, true);
+  }
 }
 
 async function readDetail(id, db) {
@@ -95,13 +103,18 @@ async function readDetail(id, db) {
   try {
     const groups = await call(["XINFO", "GROUPS", keyOf(id)], db);
     const people = groups.map((group) => ["XINFO", "CONSUMERS", keyOf(id), group.name]);
-    const [replies] = await runFitting((count) => [["XDELAY.LIST", keyOf(id), "COUNT", String(count)], ...people], LATER_SHOWN, db);
+    const { place: known, denied = [] } = detail.peek();
+    const refused = known === own ? denied : [];
+    const later = (count) => (refused.length ? [] : [["XDELAY.LIST", keyOf(id), "COUNT", String(count)]]);
+    const [asked] = await runFitting((count) => [...later(count), ...people], LATER_SHOWN, db);
     const at = serverNow();
+    const replies = [...refused, ...asked];
     const [delayed, ...lists] = replies.map((reply) => (reply instanceof Failure ? [] : reply));
     show({
       consumers: lists.flatMap((list, group) => list.map((one) => ({ ...one, group: groups[group].name, sinceMs: at - one.idle }))),
       delayed: (delayed[1] || []).map((message) => ({ ...message, dueMs: at + message["delay-ms"] })),
       error: replies.find((reply) => reply instanceof Failure),
+      denied: replies.slice(0, 1).filter(isDenied),
     });
   } catch (error) {
     show({ error });
@@ -122,6 +135,7 @@ async function readLetters(id, text, db, from = BEGINNING, isQuiet = false) {
   const own = hereOf(id, db);
   if (place("queues") !== own) return;
   const mine = (turn += 1);
+  reading = mine;
   let { found, looked, start } = from;
   const show = (said) => (letters.value = { place: own, text, found, looked, start, ...said });
   if (!isQuiet) show({ busy: true });
@@ -155,6 +169,8 @@ async function readLetters(id, text, db, from = BEGINNING, isQuiet = false) {
   } catch (error) {
     if (mine === turn && isQuiet) letters.value = { ...letters.peek(), error };
     else if (mine === turn) show({ error });
+  } finally {
+    if (mine === reading) reading = null;
   }
 }
 
