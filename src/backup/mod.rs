@@ -30,7 +30,7 @@ use crate::feed::{Feed, FeedError};
 /// How long a follower waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often a copy is begun that the server's snapshots overtake.
+/// Attempts at one copy: each ends when a snapshot of the server replaces changes that were not read yet.
 const ATTEMPTS_MAX: usize = 5;
 
 /// What `tidegate backup` does.
@@ -155,8 +155,10 @@ impl Backup<'_> {
         loop {
             match self.try_copy(feed) {
                 // A snapshot was completed before all changes behind the one before it were read.
-                Err(BackupError::Feed(error @ FeedError::Gone { .. })) if attempts < ATTEMPTS_MAX => {
-                    (self.print)(&format!("{error}; the copy begins again with that one"));
+                Err(BackupError::Feed(error @ FeedError::Gone { .. }))
+                    if attempts < ATTEMPTS_MAX && !self.is_stopped() =>
+                {
+                    (self.print)(&format!("{error}; the copy begins again with the newest snapshot"));
                     attempts += 1;
                 }
                 copied => return copied,

@@ -322,7 +322,7 @@ fn a_copy_that_is_overtaken_by_a_snapshot_begins_again() {
             // The journal is cut in segments of megabytes.
             raw.command(&["EVAL", "for i = 1, 40 do redis.call('SET', KEYS[1], ARGV[1]) end", "1", "last", &value]);
             raw.command(&["SAVE"]);
-            said().contains("the copy begins again with that one")
+            said().contains("the copy begins again with the newest snapshot")
         },
         "a snapshot overtakes the copy",
     );
