@@ -126,7 +126,7 @@ fn hand_over(world: &World) -> Result<(), String> {
     let receive = ["HANDOVER", "RECEIVE", "another", "127.0.0.1:1", "REPLACE"];
     let mut calls = vec![needed(&receive)];
     calls.extend((0..NONSENSE).map(|_| nonsense(&["HANDOVER", "LOAD"])));
-    // Bytes that happened to be a change which does not fit would have ended the loading.
+    // Refused if random bytes happened to form a change that does not fit: that ends the loading.
     calls.push((words(&["HANDOVER", "LOADED", "7"]), true));
     calls.extend((0..NONSENSE).map(|_| nonsense(&["HANDOVER", "APPLY", "7"])));
     let last: [&[&str]; 4] = [

@@ -162,7 +162,7 @@ impl Group {
     pub(crate) fn ask(&self, number: usize, command: &[&str]) -> Option<Value> {
         let mut raw = Raw::over(TcpStream::connect((self.host(number), PORT)).ok()?);
         raw.send_command(command);
-        raw.try_reply(PATIENCE).ok().map(|reply| reply.value)
+        raw.reply_unless_closed()
     }
 
     /// Increments a counter on whichever node leads. Returns its number and the new value.

@@ -447,6 +447,15 @@ impl Raw {
         }
     }
 
+    /// The next reply; `None` if the server hangs up before it begins. Panics if it is silent, or not RESP.
+    pub(crate) fn reply_unless_closed(&mut self) -> Option<Value> {
+        match self.try_reply(REPLY_DEADLINE) {
+            Ok(reply) => Some(reply.value),
+            Err(why) if why.starts_with("hung up") && self.received.is_empty() => None,
+            Err(why) => panic!("no reply: {why}"),
+        }
+    }
+
     /// Shuts down the sending side of the connection.
     pub(crate) fn send_no_more(&mut self) {
         self.stream.socket().shutdown(std::net::Shutdown::Write).expect("it is open");
