@@ -98,8 +98,8 @@ pub const EXPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// Interval at which a long import or export reports its progress.
 pub const IMPORT_PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// The lowest rate of a backup in bytes a second. A reply of the feed is read at once, with a megabyte or a block of
-/// changes, and the wait behind it should end within a minute or so.
+/// The lowest rate of a backup, in bytes a second. A reply of the feed is read at once and waited for afterwards: a
+/// megabyte then takes 8 s, a longer block as much more.
 pub const BACKUP_RATE_MIN: u64 = 128 * 1024;
 
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.

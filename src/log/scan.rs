@@ -611,7 +611,7 @@ impl Recovery {
     /// Begins again behind the last unit read, with the files as they are by now.
     pub(super) fn begin_again(&mut self) -> Result<(), LogError> {
         let opened = Recovery::open(Arc::clone(&self.directory), self.last_lsn())?;
-        // Two segments in memory would be one too many.
+        // The old buffer is used again: with a second one a reader would take the memory of two segments.
         *self = Recovery { bytes: std::mem::take(&mut self.bytes), ..opened };
         Ok(())
     }
