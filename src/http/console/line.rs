@@ -112,6 +112,11 @@ impl Line {
         self.decoder.cuts_at(CLIENTS_MAX_BYTES);
     }
 
+    /// Makes maps in replies objects.
+    pub(super) fn makes_objects(&mut self) {
+        self.decoder.makes_objects();
+    }
+
     /// Makes calls one after the other and returns their replies. After an error the connection is of no use.
     pub(super) async fn call(&mut self, calls: &[Words], deadline: Instant) -> Result<Replies, LineError> {
         timeout_at(deadline, self.exchange(calls)).await.map_err(|_| LineError::Late)?

@@ -7,7 +7,7 @@
 //! | error | `{"error": ...}` |
 //! | number | a number; `{"number": "..."}` if JavaScript can't hold it |
 //! | array, set | an array |
-//! | map | `{"map": [key, value, ...]}`: keys may be of any type, and their order says something |
+//! | map | `{"map": [key, value, ...]}`: keys may be of any type, and their order says something; or an object |
 //! | push | `{"push": [...]}` |
 //! | null, boolean | the same |
 //!
@@ -28,6 +28,8 @@ pub(super) struct Malformed;
 pub(super) struct Decoder {
     /// Bytes of a string beyond which it is cut.
     string_max_bytes: usize,
+    /// What a map becomes.
+    map: Kind,
     received: Vec<u8>,
     /// Offset of the next element.
     at: usize,
@@ -47,6 +49,8 @@ struct Open {
 enum Kind {
     Array,
     Map,
+    /// A map as an object of JSON. A key that is no text is its JSON.
+    Object,
     Push,
     /// Attributes of the reply behind them, which are left out.
     Attributes,
@@ -57,6 +61,7 @@ impl Open {
         match self.kind {
             Kind::Array => Some(Value::Array(self.items)),
             Kind::Map => Some(named("map", self.items)),
+            Kind::Object => Some(Value::Object(fields(self.items))),
             Kind::Push => Some(named("push", self.items)),
             Kind::Attributes => None,
         }
@@ -68,6 +73,18 @@ fn named(name: &str, items: Vec<Value>) -> Value {
     Value::Object(Map::from_iter([(name.to_owned(), Value::Array(items))]))
 }
 
+fn fields(items: Vec<Value>) -> Map<String, Value> {
+    let (mut fields, mut items) = (Map::new(), items.into_iter());
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        let key = match key {
+            Value::String(key) => key,
+            other => other.to_string(),
+        };
+        fields.insert(key, value);
+    }
+    fields
+}
+
 /// An element of the protocol.
 enum Element {
     Value(Value),
@@ -77,7 +94,9 @@ enum Element {
 impl Element {
     fn memory(&self) -> usize {
         match self {
-            Element::Value(Value::Object(_)) | Element::List(Kind::Map | Kind::Push, _) => REPLY_OBJECT_BYTES,
+            Element::Value(Value::Object(_)) | Element::List(Kind::Map | Kind::Object | Kind::Push, _) => {
+                REPLY_OBJECT_BYTES
+            }
             Element::Value(_) | Element::List(Kind::Array | Kind::Attributes, _) => REPLY_VALUE_BYTES,
         }
     }
@@ -85,7 +104,14 @@ impl Element {
 
 impl Default for Decoder {
     fn default() -> Decoder {
-        Decoder { string_max_bytes: STRING_MAX_BYTES, received: Vec::new(), at: 0, open: Vec::new(), taken: 0 }
+        Decoder {
+            string_max_bytes: STRING_MAX_BYTES,
+            map: Kind::Map,
+            received: Vec::new(),
+            at: 0,
+            open: Vec::new(),
+            taken: 0,
+        }
     }
 }
 
@@ -93,6 +119,11 @@ impl Decoder {
     /// Cuts strings beyond this many bytes.
     pub(super) fn cuts_at(&mut self, string_max_bytes: usize) {
         self.string_max_bytes = string_max_bytes;
+    }
+
+    /// Makes maps objects from here on. The order of their fields is lost.
+    pub(super) fn makes_objects(&mut self) {
+        self.map = Kind::Object;
     }
 
     /// Adds bytes.
@@ -112,13 +143,17 @@ impl Decoder {
             self.taken += element.memory();
             let mut done = match element {
                 Element::Value(value) => Some(value),
-                Element::List(kind, 0) => Open { kind, missing: 0, items: Vec::new() }.close(),
                 Element::List(kind, missing) => {
-                    if self.open.len() == REPLY_MAX_DEPTH {
+                    let kind = if matches!(kind, Kind::Map) { self.map } else { kind };
+                    let list = Open { kind, missing, items: Vec::new() };
+                    if missing == 0 {
+                        list.close()
+                    } else if self.open.len() == REPLY_MAX_DEPTH {
                         return Err(Malformed);
+                    } else {
+                        self.open.push(list);
+                        None
                     }
-                    self.open.push(Open { kind, missing, items: Vec::new() });
-                    None
                 }
             };
             // A complete element may also complete the lists that it ends.
@@ -234,29 +269,6 @@ pub(super) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     items.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| &pair[1])
 }
 
-/// Replaces each map whose keys are text by an object, all the way down.
-pub(super) fn as_objects(value: Value) -> Value {
-    match value {
-        Value::Array(items) => Value::Array(items.into_iter().map(as_objects).collect()),
-        Value::Object(mut fields) => match fields.remove("map") {
-            Some(Value::Array(items)) => {
-                let mut object = Map::new();
-                let mut items = items.into_iter();
-                while let (Some(key), Some(value)) = (items.next(), items.next()) {
-                    let key = match key {
-                        Value::String(key) => key,
-                        other => other.to_string(),
-                    };
-                    object.insert(key, as_objects(value));
-                }
-                Value::Object(object)
-            }
-            _ => Value::Object(fields),
-        },
-        value => value,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,9 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn maps_become_objects() {
-        let map = json!({"map": ["a", [{"map": ["b", 1]}], "c", null]});
-        assert_eq!(field(&map, "c"), Some(&Value::Null));
-        assert_eq!(as_objects(map), json!({"a": [{"b": 1}], "c": null}));
+    fn maps_become_objects_on_request() {
+        let bytes = b"%2\r\n$1\r\na\r\n*1\r\n%1\r\n$1\r\nb\r\n:1\r\n:7\r\n%0\r\n";
+        let map = &decode(bytes).expect("it is a reply")[0];
+        assert_eq!(*map, json!({"map": ["a", [{"map": ["b", 1]}], 7, {"map": []}]}));
+        assert_eq!(field(map, "a"), Some(&json!([{"map": ["b", 1]}])));
+        let mut decoder = Decoder::default();
+        decoder.makes_objects();
+        decoder.receive(bytes);
+        assert_eq!(decoder.next(), Ok(Some(json!({"a": [{"b": 1}], "7": {}}))));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::limits::{EVENTS_AT_A_TIME, EVENTS_SHOWN_MAX};
 use super::line::Words;
-use super::reply::{as_objects, error_of};
+use super::reply::error_of;
 
 /// Named fields.
 pub(super) type Fields = Map<String, Value>;
@@ -105,7 +105,7 @@ impl Topic {
                 if let Value::Object(stock) = &mut stock {
                     match holds {
                         Some(Value::Array(holds)) => {
-                            stock.insert("list".to_owned(), as_objects(holds.into_iter().nth(1).unwrap_or_default()));
+                            stock.insert("list".to_owned(), holds.into_iter().nth(1).unwrap_or_default());
                         }
                         // The user may see the stock, and not who holds it.
                         reply => refuse(stock, "list", reply),
@@ -116,7 +116,7 @@ impl Topic {
                 stock
             }),
             Topic::Queues(keys) => keys.fields(2, replies, |_, mut replies| {
-                let groups = replies.pop().map(as_objects).unwrap_or_default();
+                let groups = replies.pop().unwrap_or_default();
                 let length = replies.pop().unwrap_or_default();
                 match error_of(&groups).or(error_of(&length)) {
                     Some(error) => json!({ "error": error }),
@@ -161,7 +161,7 @@ fn words(line: &str) -> Words {
 /// The fields of a reply whose first element says whether there is what was asked for.
 fn outcome(reply: Option<Value>) -> Value {
     match reply {
-        Some(Value::Array(items)) => as_objects(items.into_iter().nth(1).unwrap_or_default()),
+        Some(Value::Array(items)) => items.into_iter().nth(1).unwrap_or_default(),
         Some(reply) => reply,
         None => Value::Null,
     }
@@ -210,8 +210,8 @@ fn overview(memory: &mut Memory, replies: Vec<Value>) -> Fields {
         reply => refuse(&mut fields, "info", reply),
     }
     match replies.next() {
-        Some(Value::Object(histograms)) if histograms.contains_key("map") => {
-            let now = latencies(&as_objects(Value::Object(histograms)));
+        Some(Value::Object(histograms)) if !histograms.contains_key("error") => {
+            let now = latencies(&histograms);
             for (name, share) in [("p50-us", 0.5), ("p99-us", 0.99)] {
                 let known = memory.latencies.as_ref().and_then(|before| percentile(before, &now, share));
                 fields.insert(name.to_owned(), known.map_or(Value::Null, Value::from));
@@ -235,10 +235,9 @@ fn refuse(fields: &mut Fields, what: &str, reply: Option<Value>) {
 const OWN_COMMANDS: &[&str] = &["info", "latency|histogram"];
 
 /// How many calls took at most how many microseconds, over all commands.
-fn latencies(histograms: &Value) -> Vec<(u64, u64)> {
+fn latencies(histograms: &Fields) -> Vec<(u64, u64)> {
     let mut counts = std::collections::BTreeMap::<u64, u64>::new();
-    let of_others =
-        histograms.as_object().into_iter().flatten().filter(|(name, _)| !OWN_COMMANDS.contains(&name.as_str()));
+    let of_others = histograms.iter().filter(|(name, _)| !OWN_COMMANDS.contains(&name.as_str()));
     for (_, histogram) in of_others {
         let buckets = histogram.get("histogram_usec").and_then(Value::as_object);
         let mut before = 0;
@@ -306,8 +305,8 @@ mod tests {
         let topic = Topic::Who(Keys { db: 0, names: vec![b"k".to_vec()] });
         let mut memory = Memory::default();
         let reply = |lease_ms: i64, token: u64| {
-            let holder = json!({"map": ["holder", "a", "token", token, "lease-ms", lease_ms]});
-            vec![json!([1, {"map": ["type", "lock", "holders", [holder], "waiters", []]}])]
+            let holder = json!({"holder": "a", "token": token, "lease-ms": lease_ms});
+            vec![json!([1, {"type": "lock", "holders": [holder], "waiters": []}])]
         };
         let first = topic.state(&mut memory, &Fields::new(), reply(5_000, 1), 100_000);
         assert_eq!(first["0"]["holders"][0]["ends-ms"], json!(105_000));
@@ -320,7 +319,7 @@ mod tests {
     #[test]
     fn holds_that_may_not_be_seen_leave_the_stock() {
         let topic = Topic::Stocks(Keys { db: 0, names: vec![b"k".to_vec()] });
-        let replies = vec![json!([1, {"map": ["available", 7]}]), json!({"error": "NOPERM no"})];
+        let replies = vec![json!([1, {"available": 7}]), json!({"error": "NOPERM no"})];
         let state = topic.state(&mut Memory::default(), &Fields::new(), replies, 0);
         assert_eq!(state["0"], json!({"available": 7, "refused-list": "NOPERM no"}));
     }
@@ -328,10 +327,10 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_calls_in_between() {
         let histograms = |count: u64| {
-            json!({
-                "get": {"calls": count, "histogram_usec": {"1": 90, "2": 90 + count}},
-                "info": {"calls": 7, "histogram_usec": {"512": 7}},
-            })
+            Fields::from_iter([
+                ("get".to_owned(), json!({"calls": count, "histogram_usec": {"1": 90, "2": 90 + count}})),
+                ("info".to_owned(), json!({"calls": 7, "histogram_usec": {"512": 7}})),
+            ])
         };
         let (before, now) = (latencies(&histograms(0)), latencies(&histograms(10)));
         assert_eq!(before, [(1, 90), (2, 0)]);
@@ -344,8 +343,8 @@ mod tests {
     fn the_newest_events_are_kept() {
         let mut memory = Memory::default();
         let reply = |ids: std::ops::Range<u64>, next: u64| {
-            let events: Vec<Value> = ids.map(|id| json!({"map": ["id", id, "event", "granted"]})).collect();
-            vec![json!([1, {"map": ["next", next, "missed", 0, "events", events]}])]
+            let events: Vec<Value> = ids.map(|id| json!({"id": id, "event": "granted"})).collect();
+            vec![json!([1, {"next": next, "missed": 0, "events": events}])]
         };
         let most = EVENTS_SHOWN_MAX as u64;
         let state = events(&mut memory, &Fields::new(), reply(1..most + 1, 7));

@@ -141,7 +141,11 @@ impl Watches {
         let line = match line {
             Some(line) => line,
             None if self.lines.are_scarce() => return Err(LineError::Crowded.into()),
-            None => line.insert(session.connect(&self.lines, topic.db(), Instant::now() + CALL_PATIENCE).await?),
+            None => {
+                let mut new = session.connect(&self.lines, topic.db(), Instant::now() + CALL_PATIENCE).await?;
+                new.makes_objects();
+                line.insert(new)
+            }
         };
         denied.forget_old();
         loop {
