@@ -169,11 +169,13 @@ pub(super) const WATCHED_BYTES_MAX: usize = 32 * 1024;
 /// How often the state is asked for.
 pub(super) const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Questions a second to the engine, for all pages together. Beyond that they are asked less often.
-pub(super) const WATCH_QUESTIONS_PER_SECOND: u32 = 2_000;
+/// Questions a second to the engine, for all pages together, which keeps their cost near a hundredth of a core. Beyond
+/// that they are asked less often.
+pub(super) const WATCH_QUESTIONS_PER_SECOND: u32 = 250;
 
-/// Questions a second for the pages of one user. Beyond that these are asked less often.
-pub(super) const WATCH_QUESTIONS_OF_USER: u32 = 500;
+/// Questions a second for the pages of one user: a hundred keys and the overview. Beyond that these are asked less
+/// often.
+pub(super) const WATCH_QUESTIONS_OF_USER: u32 = 125;
 
 /// Questions whose replies have a bound together: keys with 20 holders and 20 waiters of the longest names and notes
 /// take less.
