@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::rule::RuleError;
 use super::selector::Selector;
+use crate::base::hex::hex;
 use crate::spec::table::CommandTable;
 
 /// The stored form of a password: its SHA-256 hash.
@@ -148,7 +149,7 @@ impl User {
 
     /// Returns the password hashes in hexadecimal.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = String> {
-        self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        self.passwords.iter().map(|hash| hex(hash))
     }
 
     /// Returns all rules, from which the user can be rebuilt, in the form used by ACL LIST and files.

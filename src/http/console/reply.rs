@@ -28,7 +28,7 @@ pub(super) struct Malformed;
 pub(super) struct Decoder {
     /// Bytes of a string beyond which it is cut.
     string_max_bytes: usize,
-    /// What a map becomes.
+    /// The kind as which a map is read: `Map` or `Object`.
     map: Kind,
     received: Vec<u8>,
     /// Offset of the next element.
