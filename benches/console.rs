@@ -1,9 +1,8 @@
 //! What the console costs the clients: `cargo bench --bench console`.
 //!
-//! Three servers are measured in turn: one without the console, one whose console nobody looks at, and one whose state
-//! [`VIEWERS`] open pages are shown, half of them the overview, half of them the holders of [`LOCKS`] locks. They are
-//! signed in as [`USERS`] users, since pages of one user share the questions to the server. The pages are open while
-//! their server is measured.
+//! Measured in turn: a server without the console, one whose console nobody looks at, and the same one while [`VIEWERS`]
+//! open pages are shown its state, half of them the overview, half of them the holders of [`LOCKS`] locks. They are
+//! signed in as [`USERS`] users, since pages of one user share the questions to the server.
 //!
 //! The server has one core for all its threads, that of the console among them; the client and the pages have the
 //! other.
@@ -18,7 +17,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -26,7 +25,7 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
 use peer::{Server, Setup, UNLOGGED, connection::Connection, free_ports, pin_self};
 
-/// Measures what the console costs. Takes 3 minutes in full.
+/// Measures what the console costs. Takes 4 minutes in full.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -44,33 +43,43 @@ const CONNECTIONS: usize = 50;
 /// Long enough for a first reply.
 const SHORT: Duration = Duration::from_millis(50);
 
+/// How long pages are open before they are measured: all have the whole state then, and are told changes.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The thread on which the console works.
+const THREAD: &str = "console";
+
 fn main() {
     let Options { setup, seconds } = Options::parse();
     pin_self(setup.client_core);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     let length = setup.seconds(seconds);
-    let [idle_port, port] = free_ports();
-    let [closed, idle, watched] = [0, idle_port, port].map(|console_port| start(&setup, console_port));
+    let [port] = free_ports();
+    let [closed, open] = [0, port].map(|console_port| start(&setup, console_port));
+    let cookies: Vec<String> = (0..USERS).map(|user| sign_in(port, &user_name(user))).collect();
     let servers = ["no console", "nobody looks", "50 pages"].map(str::to_owned).to_vec();
     let mut recorder = Recorder::new("console", &setup);
-    let quantities = [Quantity::more("requests/s", 0), Quantity::less("p99 ms", 2), Quantity::less("CPU us/op", 3)];
+    let quantities = [
+        Quantity::more("requests/s", 0),
+        Quantity::less("p99 ms", 2),
+        Quantity::less("CPU us/op", 3),
+        Quantity::less("console's thread, % of the core", 2),
+    ];
     recorder.table_of("console", "command", servers, quantities);
     for (name, load, depth) in cases() {
         recorder.case(name, None, |server| {
-            let judged = [&closed, &idle, &watched][server];
+            let judged = if server == 0 { &closed } else { &open };
             let pace = Pace { connections: CONNECTIONS, depth, length };
-            let pages = match server {
-                2 => {
-                    // This gives the server the load's data, which is all that it has then.
-                    runtime.block_on(judged.measure(&load, Pace { length: SHORT, ..pace }));
-                    hold_locks(judged);
-                    open_pages(port)
-                }
-                _ => Vec::new(),
-            };
+            // This gives the server the load's data, which is all that it has then.
+            runtime.block_on(judged.measure(&load, Pace { length: SHORT, ..pace }));
+            hold_locks(judged);
+            let pages = if server == 2 { open_pages(port, &cookies) } else { Vec::new() };
+            std::thread::sleep(SETTLED);
+            let (began, before) = (Instant::now(), judged.server.cpu_seconds_of(THREAD));
             let sample = runtime.block_on(judged.measure(&load, pace));
+            let share = (judged.server.cpu_seconds_of(THREAD) - before) / began.elapsed().as_secs_f64();
             pages.into_iter().for_each(Page::close);
-            [sample.per_second, sample.p99_ms, sample.server_us]
+            [sample.per_second, sample.p99_ms, sample.server_us, 100.0 * share]
         });
     }
     recorder.finish();
@@ -114,9 +123,8 @@ struct Page {
     reading: JoinHandle<()>,
 }
 
-/// Opens all pages, and waits until each has the first state.
-fn open_pages(port: u16) -> Vec<Page> {
-    let cookies: Vec<String> = (0..USERS).map(|user| sign_in(port, &user_name(user))).collect();
+/// Opens all pages, and waits until each is shown something.
+fn open_pages(port: u16, cookies: &[String]) -> Vec<Page> {
     let mut who = "db=0".to_owned();
     (0..LOCKS).for_each(|lock| write!(who, "&who=t:lock:{lock}").expect("memory for a text"));
     // Each user has pages of both kinds.

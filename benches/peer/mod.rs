@@ -210,6 +210,11 @@ impl Server {
         cpu_seconds(self.child.id())
     }
 
+    /// CPU time of its threads of this name in seconds.
+    pub(crate) fn cpu_seconds_of(&self, thread: &str) -> f64 {
+        cpu_seconds_of(self.child.id(), |name| name == thread)
+    }
+
     /// Resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
@@ -285,12 +290,20 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// CPU time of a process in seconds, all its threads, to the nanosecond.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    cpu_seconds_of(pid, |_| true)
+}
+
+/// CPU time of those threads of a process whose names are wanted.
+fn cpu_seconds_of(pid: u32, wants: impl Fn(&str) -> bool) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
     let nanoseconds = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
-        let path = task.expect("a readable /proc").path().join("schedstat");
+        let folder = task.expect("a readable /proc").path();
         // A thread may end between the listing and this line.
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+        let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        if !wants(text("comm").trim_end()) {
+            return 0;
+        }
+        text("schedstat").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
     };
     tasks.map(nanoseconds).sum::<u64>() as f64 / 1e9
 }

@@ -28,7 +28,7 @@ pub(super) type Words = Vec<Vec<u8>>;
 const NAME: &[u8] = b"console";
 
 /// Bytes read at a time.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Why calls have no replies.
 #[derive(Debug, thiserror::Error)]

@@ -149,10 +149,7 @@ impl Watches {
         };
         denied.forget_old();
         loop {
-            let mut replies = Vec::new();
-            for batch in topic.questions(memory).chunks(WATCH_BATCH) {
-                replies.extend(self.replies(&session.user, line, denied, batch).await?);
-            }
+            let replies = self.replies(&session.user, line, denied, &topic.questions(memory)).await?;
             memory.asked = self.asked.load(Ordering::Relaxed);
             *fields = Cow::Owned(topic.state(memory, fields, replies, now_ms()));
             if !memory.has_more {
@@ -171,9 +168,14 @@ impl Watches {
     ) -> Result<Vec<Value>, LineError> {
         let asked: Vec<Words> =
             questions.iter().filter(|question| denied.reply_to(question).is_none()).cloned().collect();
+        // One turn for all: a round that is spread over time finds nothing in the processor's caches.
         self.paces.turn(user, asked.len() as u32).await;
         self.asked.fetch_add(asked.len() as u64, Ordering::Relaxed);
-        let mut new = line.call(&asked, Instant::now() + CALL_PATIENCE).await?.list.into_iter();
+        let mut new = Vec::with_capacity(asked.len());
+        for batch in asked.chunks(WATCH_BATCH) {
+            new.extend(line.call(batch, Instant::now() + CALL_PATIENCE).await?.list);
+        }
+        let mut new = new.into_iter();
         let reply_to = |question| match denied.reply_to(question) {
             Some(reply) => reply.clone(),
             None => denied.noted(question, new.next().unwrap_or_default()),
