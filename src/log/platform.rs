@@ -1,7 +1,7 @@
 //! The platform that the journal and its snapshots run on: a disk, a clock, threads.
 
 use std::io;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -48,6 +48,12 @@ impl Default for Platform {
 /// Work that runs on a thread of its own because it may take as long as a disk does.
 pub struct Job<T>(Receiver<Result<T, String>>);
 
+/// A thread that does one piece of work after the other. It ends once this is dropped and its work is done.
+pub struct Worker {
+    /// `None` where there are no threads: the caller does the work.
+    work: Option<Sender<Box<dyn FnOnce() + Send>>>,
+}
+
 /// The end of work on another thread. Any number of holders may wait for it; nothing but the end can be observed.
 #[derive(Clone)]
 pub struct Ending(Arc<Mutex<Job<()>>>);
@@ -69,24 +75,65 @@ impl Platform {
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
         done: impl FnOnce() + Send + 'static,
     ) -> io::Result<Job<T>> {
-        let (sender, receiver) = channel();
-        let run = move || {
-            // The receiver may have been dropped.
-            let _ = sender.send(work());
-            done();
-        };
+        let (run, job) = job(work, done);
         if self.has_threads {
             thread::Builder::new().name(name.to_owned()).spawn(run)?;
         } else {
             run();
         }
-        Ok(Job(receiver))
+        Ok(job)
+    }
+
+    /// Starts a thread of this name for work that comes again and again. It calls `prepare` first. Fails if the system
+    /// can't start a thread.
+    pub fn worker(&self, name: &str, prepare: impl FnOnce() + Send + 'static) -> io::Result<Worker> {
+        if !self.has_threads {
+            return Ok(Worker { work: None });
+        }
+        let (sender, receiver) = channel::<Box<dyn FnOnce() + Send>>();
+        let run = move || {
+            prepare();
+            receiver.into_iter().for_each(|work| work());
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Worker { work: Some(sender) })
     }
 
     /// Runs `work` on a thread of this name, or on the calling thread if the system can't start one.
     pub fn begin_or_do(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Ending {
         begin_or_do(work, |work| self.begin(name, work, || {}))
     }
+}
+
+impl Worker {
+    /// Runs `work`, and then `done`, behind the work it already has.
+    pub fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+        done: impl FnOnce() + Send + 'static,
+    ) -> Job<T> {
+        let (run, job) = job(work, done);
+        match &self.work {
+            // Without its thread, the job has no sender any more, and says so.
+            Some(thread) => _ = thread.send(Box::new(run)),
+            None => run(),
+        }
+        job
+    }
+}
+
+/// Makes of `work`, and of `done` behind it, what a thread runs and what its caller keeps.
+fn job<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    done: impl FnOnce() + Send + 'static,
+) -> (impl FnOnce() + Send + 'static, Job<T>) {
+    let (sender, receiver) = channel();
+    let run = move || {
+        // The receiver may have been dropped.
+        let _ = sender.send(work());
+        done();
+    };
+    (run, Job(receiver))
 }
 
 /// Does [`Platform::begin_or_do`] with a thread that `begin` starts.
@@ -140,6 +187,22 @@ mod tests {
         let ending = begin_or_do(work, |_| Err(io::ErrorKind::WouldBlock.into()));
         assert_eq!(done.load(Ordering::Relaxed), 1);
         ending.wait();
+    }
+
+    #[test]
+    fn a_worker_does_everything_in_order_before_it_ends() {
+        let (done, ended) = channel();
+        for has_threads in [true, false] {
+            let platform = Platform { has_threads, ..Platform::default() };
+            let worker = platform.worker("test", || {}).expect("a thread");
+            let jobs = [1, 2, 3].map(|number| {
+                let done = done.clone();
+                worker.begin(move || Ok(number), move || done.send(number).expect("it is awaited"))
+            });
+            drop(worker);
+            assert_eq!([(); 3].map(|()| ended.recv().expect("all are done")), [1, 2, 3]);
+            assert_eq!(jobs.map(|job| job.outcome()), [1, 2, 3].map(|number| Some(Ok(number))));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::base::lsn::Lsn;
 use crate::log::error::LogError;
 use crate::log::follow::{ReadError, UnitReader, UnitSource};
 use crate::log::limits::LOG_BLOCK_MAX_BYTES;
-use crate::log::platform::Job;
+use crate::log::platform::{Job, Worker};
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::resp::reply::{Form, Reply};
 use crate::spec::session_key::SessionKey;
@@ -93,6 +93,8 @@ pub(super) enum Step {
 /// A connection that reads.
 pub(super) struct Feed {
     pub(super) client: Waiter,
+    /// The thread that reads for it.
+    pub(super) worker: Worker,
     pub(super) step: Step,
     /// When it has asked, or was answered, in ms of the steady clock.
     pub(super) seen_ms: i64,

@@ -32,22 +32,26 @@ impl Persistence {
             return Err(FeedRefusal::Ahead { after, last });
         }
         let place = self.feeds.feeds.iter().position(|feed| feed.client.0 == client.0);
-        let step = match place.map(|place| self.feeds.feeds.swap_remove(place).step) {
-            Some(Step::Rests(readers) | Step::Waits(readers, _)) => Step::Waits(readers, question),
-            Some(Step::Reads(job, _)) => Step::Reads(job, Some(question)),
+        let (step, worker) = match place.map(|place| self.feeds.feeds.swap_remove(place)) {
+            Some(Feed { step, worker, .. }) => match step {
+                Step::Rests(readers) | Step::Waits(readers, _) => (Step::Waits(readers, question), worker),
+                Step::Reads(job, _) => (Step::Reads(job, Some(question)), worker),
+            },
             None => {
                 self.feeds.forget_closed(is_open);
                 if self.feeds.feeds.len() >= FEED_READERS_MAX {
                     return Err(FeedRefusal::Crowded);
                 }
-                Step::Waits(Readers::default(), question)
+                // A reader of the feed can wait better than a client.
+                let worker = self.saving.platform.worker("feed-reader", give_way)?;
+                (Step::Waits(Readers::default(), question), worker)
             }
         };
-        let mut feed = Feed { client, step, seen_ms: now_ms };
-        let outcome = self.begin_if_due(&mut feed, &source);
+        let mut feed = Feed { client, worker, step, seen_ms: now_ms };
+        let has_begun = self.begin_if_due(&mut feed, &source);
         self.feeds.feeds.push(feed);
         self.sync_for_feeds();
-        outcome
+        Ok(has_begun)
     }
 
     /// Returns the name of the history of changes: of all those that were made in one folder, or in one group.
@@ -96,7 +100,7 @@ impl Persistence {
         for feed in &mut feeds {
             let Step::Waits(readers, _) = &mut feed.step else { continue };
             let outcome = match (is_waiting(feed.client), &source) {
-                (Some(true), Some(source)) => self.begin_if_due(feed, source),
+                (Some(true), Some(source)) => Ok(self.begin_if_due(feed, source)),
                 (Some(true), None) => Err(FeedRefusal::NoJournal),
                 (Some(false), _) => {
                     feed.step = Step::Rests(std::mem::take(readers));
@@ -122,25 +126,17 @@ impl Persistence {
     }
 
     /// Lets a thread read for a reader whose question can be answered. Returns whether it has begun.
-    fn begin_if_due(&self, feed: &mut Feed, source: &UnitSource) -> Result<bool, FeedRefusal> {
+    fn begin_if_due(&self, feed: &mut Feed, source: &UnitSource) -> bool {
         let end = self.end_of(source);
-        let Step::Waits(readers, question) = &mut feed.step else { return Ok(false) };
+        let Step::Waits(readers, question) = &mut feed.step else { return false };
         if !question.is_due(end) {
-            return Ok(false);
+            return false;
         }
         let (readers, question, source) = (std::mem::take(readers), *question, source.clone());
         let wake = Arc::clone(&self.saving.wake);
-        let is_alone = self.saving.platform.has_threads;
-        let work = move || {
-            if is_alone {
-                // A reader of the feed can wait better than a client.
-                give_way();
-            }
-            readers.answer(&source, question, end)
-        };
-        let job = self.saving.platform.begin("feed-reader", work, move || wake())?;
+        let job = feed.worker.begin(move || readers.answer(&source, question, end), move || wake());
         feed.step = Step::Reads(job, None);
-        Ok(true)
+        true
     }
 
     /// Answers the readers whose parts have been read.
