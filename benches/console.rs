@@ -1,8 +1,9 @@
 //! What the console costs the clients: `cargo bench --bench console`.
 //!
-//! Measured in turn: a server without the console, one whose console nobody looks at, and the same one while [`VIEWERS`]
-//! open pages are shown its state, half of them the overview, half of them the holders of [`LOCKS`] locks. They are
-//! signed in as [`USERS`] users, since pages of one user share the questions to the server.
+//! Measured in turn: a server without the console, one whose console nobody looks at, and the same one while
+//! [`VIEWERS`] open pages are shown its state, half of them the overview, half of them the holders of [`LOCKS`] locks.
+//! They are signed in as [`USERS`] users, since pages of one user share the questions to the server. The share of the
+//! console's thread is without the work that it leaves to others, which pages of this size have none of.
 //!
 //! The server has one core for all its threads, that of the console among them; the client and the pages have the
 //! other.
