@@ -177,6 +177,10 @@ pub(super) const WATCH_QUESTIONS_PER_SECOND: u32 = 250;
 /// often.
 pub(super) const WATCH_QUESTIONS_OF_USER: u32 = 125;
 
+/// Questions that are put at once, when it is their turn: those of a page with a hundred keys. Others wait for what
+/// these take of the second.
+pub(super) const WATCH_TURN: usize = 100;
+
 /// Questions whose replies have a bound together: keys with 20 holders and 20 waiters of the longest names and notes
 /// take less.
 pub(super) const WATCH_BATCH: usize = 16;

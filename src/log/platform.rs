@@ -84,8 +84,8 @@ impl Platform {
         Ok(job)
     }
 
-    /// Starts a thread of this name for work that comes again and again. It calls `prepare` first. Fails if the system
-    /// can't start a thread.
+    /// Starts a thread of this name for work that comes again and again. The thread calls `prepare` first. Fails if the
+    /// system can't start one.
     pub fn worker(&self, name: &str, prepare: impl FnOnce() + Send + 'static) -> io::Result<Worker> {
         if !self.has_threads {
             return Ok(Worker { work: None });
@@ -114,7 +114,7 @@ impl Worker {
     ) -> Job<T> {
         let (run, job) = job(work, done);
         match &self.work {
-            // Without its thread, the job has no sender any more, and says so.
+            // Without the thread the work is dropped, and the job says that it ended early.
             Some(thread) => _ = thread.send(Box::new(run)),
             None => run(),
         }

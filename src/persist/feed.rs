@@ -93,8 +93,8 @@ pub(super) enum Step {
 /// A connection that reads.
 pub(super) struct Feed {
     pub(super) client: Waiter,
-    /// The thread that reads for it.
-    pub(super) worker: Worker,
+    /// The thread that reads for it; `None` after a rest, until there is something to read.
+    pub(super) worker: Option<Worker>,
     pub(super) step: Step,
     /// When it has asked, or was answered, in ms of the steady clock.
     pub(super) seen_ms: i64,

@@ -42,16 +42,14 @@ impl Persistence {
                 if self.feeds.feeds.len() >= FEED_READERS_MAX {
                     return Err(FeedRefusal::Crowded);
                 }
-                // A reader of the feed can wait better than a client.
-                let worker = self.saving.platform.worker("feed-reader", give_way)?;
-                (Step::Waits(Readers::default(), question), worker)
+                (Step::Waits(Readers::default(), question), None)
             }
         };
         let mut feed = Feed { client, worker, step, seen_ms: now_ms };
-        let has_begun = self.begin_if_due(&mut feed, &source);
+        let outcome = self.begin_if_due(&mut feed, &source);
         self.feeds.feeds.push(feed);
         self.sync_for_feeds();
-        Ok(has_begun)
+        outcome
     }
 
     /// Returns the name of the history of changes: of all those that were made in one folder, or in one group.
@@ -100,7 +98,7 @@ impl Persistence {
         for feed in &mut feeds {
             let Step::Waits(readers, _) = &mut feed.step else { continue };
             let outcome = match (is_waiting(feed.client), &source) {
-                (Some(true), Some(source)) => Ok(self.begin_if_due(feed, source)),
+                (Some(true), Some(source)) => self.begin_if_due(feed, source),
                 (Some(true), None) => Err(FeedRefusal::NoJournal),
                 (Some(false), _) => {
                     feed.step = Step::Rests(std::mem::take(readers));
@@ -126,17 +124,22 @@ impl Persistence {
     }
 
     /// Lets a thread read for a reader whose question can be answered. Returns whether it has begun.
-    fn begin_if_due(&self, feed: &mut Feed, source: &UnitSource) -> bool {
+    fn begin_if_due(&self, feed: &mut Feed, source: &UnitSource) -> Result<bool, FeedRefusal> {
         let end = self.end_of(source);
-        let Step::Waits(readers, question) = &mut feed.step else { return false };
+        let Step::Waits(readers, question) = &mut feed.step else { return Ok(false) };
         if !question.is_due(end) {
-            return false;
+            return Ok(false);
         }
+        let worker = match &mut feed.worker {
+            Some(worker) => worker,
+            // A reader of the feed can wait better than a client.
+            none => none.insert(self.saving.platform.worker("feed-reader", give_way)?),
+        };
         let (readers, question, source) = (std::mem::take(readers), *question, source.clone());
         let wake = Arc::clone(&self.saving.wake);
-        let job = feed.worker.begin(move || readers.answer(&source, question, end), move || wake());
+        let job = worker.begin(move || readers.answer(&source, question, end), move || wake());
         feed.step = Step::Reads(job, None);
-        true
+        Ok(true)
     }
 
     /// Answers the readers whose parts have been read.
@@ -159,13 +162,13 @@ impl Persistence {
         }
     }
 
-    /// Closes files that were not read for long, forgets readers that are gone or have nothing open, and syncs for
-    /// those that wait.
+    /// Closes files that were not read for long and ends their threads, forgets readers that are gone or have nothing
+    /// open, and syncs for those that wait.
     pub(crate) fn tidy_feeds(&mut self, now_ms: i64, is_open: impl Fn(SessionKey) -> bool) {
         self.feeds.forget_closed(is_open);
         self.feeds.feeds.retain_mut(|feed| match &mut feed.step {
             Step::Rests(readers) | Step::Waits(readers, _) if is_over(FEED_REST, feed.seen_ms, now_ms) => {
-                readers.units = None;
+                (readers.units, feed.worker) = (None, None);
                 readers.snapshot.is_some() || matches!(feed.step, Step::Waits(..))
             }
             _ => true,

@@ -1,6 +1,6 @@
 //! How many questions a second pages make: so many of everybody together, and of each user.
 //!
-//! Questions wait in the order in which they came. A page that leaves while it waits has used nothing.
+//! Questions wait in the order in which they came. A page that leaves before its user's turn has used nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

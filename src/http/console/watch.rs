@@ -2,8 +2,9 @@
 //!
 //! A topic is asked for once a second while some page is shown it, and not at all otherwise. Pages of one user that are
 //! shown the same topic share the questions; what a user may see depends on nothing else. The number of questions a
-//! second is [bounded](super::pace): with very many keys the topics are asked for less often. Many questions are put in
-//! batches, each of which has a bound for its replies. One that the user may not ask is not asked again for a while.
+//! second is [bounded](super::pace): with very many keys the topics are asked for less often. Questions take turns, and
+//! those of one turn are put in batches, each of which has a bound for its replies. One that the user may not ask is
+//! not asked again for a while.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::aside::aside;
 use super::super::limits::{
     CALL_PATIENCE, STATE_COPIES, STATES_OF_USER_BYTES, STATES_TOTAL_BYTES, WATCH_BATCH, WATCH_DENIED, WATCH_EVERY,
+    WATCH_TURN,
 };
 use super::line::{Line, LineError, Lines, Words};
 use super::pace::Paces;
@@ -168,12 +170,14 @@ impl Watches {
     ) -> Result<Vec<Value>, LineError> {
         let asked: Vec<Words> =
             questions.iter().filter(|question| denied.reply_to(question).is_none()).cloned().collect();
-        // One turn for all: a round that is spread over time finds nothing in the processor's caches.
-        self.paces.turn(user, asked.len() as u32).await;
-        self.asked.fetch_add(asked.len() as u64, Ordering::Relaxed);
         let mut new = Vec::with_capacity(asked.len());
-        for batch in asked.chunks(WATCH_BATCH) {
-            new.extend(line.call(batch, Instant::now() + CALL_PATIENCE).await?.list);
+        // One turn for many batches: what is spread over time finds nothing in the processor's caches.
+        for turn in asked.chunks(WATCH_TURN) {
+            self.paces.turn(user, turn.len() as u32).await;
+            for batch in turn.chunks(WATCH_BATCH) {
+                self.asked.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                new.extend(line.call(batch, Instant::now() + CALL_PATIENCE).await?.list);
+            }
         }
         let mut new = new.into_iter();
         let reply_to = |question| match denied.reply_to(question) {
