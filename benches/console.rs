@@ -2,8 +2,7 @@
 //!
 //! Measured in turn: a server without the console, one whose console nobody looks at, and the same one while
 //! [`VIEWERS`] open pages are shown its state, half of them the overview, half of them the holders of [`LOCKS`] locks.
-//! They are signed in as [`USERS`] users, since pages of one user share the questions to the server. The share of the
-//! console's thread is without the work that it leaves to others, which pages of this size have none of.
+//! They are signed in as [`USERS`] users, since pages of one user share the questions to the server.
 //!
 //! The server has one core for all its threads, that of the console among them; the client and the pages have the
 //! other.
@@ -47,8 +46,8 @@ const SHORT: Duration = Duration::from_millis(50);
 /// How long pages are open before they are measured: all have the whole state then, and are told changes.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The thread on which the console works.
-const THREAD: &str = "console";
+/// The name of the threads on which the console works.
+const THREADS: &str = "console";
 
 fn main() {
     let Options { setup, seconds } = Options::parse();
@@ -64,7 +63,7 @@ fn main() {
         Quantity::more("requests/s", 0),
         Quantity::less("p99 ms", 2),
         Quantity::less("CPU us/op", 3),
-        Quantity::less("console's thread, % of the core", 2),
+        Quantity::less("console's threads, % of the core", 2),
     ];
     recorder.table_of("console", "command", servers, quantities);
     for (name, load, depth) in cases() {
@@ -76,9 +75,9 @@ fn main() {
             hold_locks(judged);
             let pages = if server == 2 { open_pages(port, &cookies) } else { Vec::new() };
             std::thread::sleep(SETTLED);
-            let (began, before) = (Instant::now(), judged.server.cpu_seconds_of(THREAD));
+            let (began, before) = (Instant::now(), judged.server.cpu_seconds_of(THREADS));
             let sample = runtime.block_on(judged.measure(&load, pace));
-            let share = (judged.server.cpu_seconds_of(THREAD) - before) / began.elapsed().as_secs_f64();
+            let share = (judged.server.cpu_seconds_of(THREADS) - before) / began.elapsed().as_secs_f64();
             pages.into_iter().for_each(Page::close);
             [sample.per_second, sample.p99_ms, sample.server_us, 100.0 * share]
         });

@@ -45,10 +45,14 @@ pub(super) struct Caller {
     pub(super) place: Place,
 }
 
-/// Serves a site at its sockets on a thread of this name, until the process ends.
+/// Serves a site at its sockets on a thread of this name, and what takes a while on others of the same name, until the
+/// process ends.
 pub(super) fn serve(name: &str, listeners: Vec<StdListener>, site: Site) -> io::Result<()> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(site.threads_aside).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name(name)
+        .max_blocking_threads(site.threads_aside)
+        .build()?;
     let serve = move || {
         runtime.block_on(async {
             let site = Arc::new(site);

@@ -190,16 +190,20 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_does_everything_in_order_before_it_ends() {
+    fn a_worker_does_all_that_it_has_in_order_after_its_preparation() {
         let (done, ended) = channel();
         for has_threads in [true, false] {
             let platform = Platform { has_threads, ..Platform::default() };
-            let worker = platform.worker("test", || {}).expect("a thread");
+            let prepared = done.clone();
+            let prepare = move || prepared.send(0).expect("it is awaited");
+            let worker = platform.worker("test", prepare).expect("a thread");
             let jobs = [1, 2, 3].map(|number| {
                 let done = done.clone();
                 worker.begin(move || Ok(number), move || done.send(number).expect("it is awaited"))
             });
             drop(worker);
+            // Only a thread is prepared.
+            assert!(!has_threads || ended.recv() == Ok(0), "it was prepared first");
             assert_eq!([(); 3].map(|()| ended.recv().expect("all are done")), [1, 2, 3]);
             assert_eq!(jobs.map(|job| job.outcome()), [1, 2, 3].map(|number| Some(Ok(number))));
         }

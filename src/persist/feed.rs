@@ -2,8 +2,8 @@
 //! server. docs/feed.md specifies it.
 //!
 //! A reader asks, and gets one part; so it is never sent more than it takes. What it gets is read from the snapshot and
-//! the journal on a thread of its own, and costs the engine no more than the reply. Between two questions the open
-//! files are kept, so that a reader that goes on need not search; every question could as well be the first one.
+//! the journal on a thread of its connection, and costs the engine no more than the reply. Between two questions the
+//! open files are kept, so that a reader that goes on need not search; every question could as well be the first one.
 //!
 //! A question without an answer yet is parked as any waiting call, with its deadline. Once a thread reads for it, there
 //! is no deadline any more: a part that was read must reach its reader, or a slow disk would keep it where it is.
@@ -93,7 +93,7 @@ pub(super) enum Step {
 /// A connection that reads.
 pub(super) struct Feed {
     pub(super) client: Waiter,
-    /// The thread that reads for it; `None` after a rest, until there is something to read.
+    /// The thread that reads for it; `None` until there is something to read, and after a rest.
     pub(super) worker: Option<Worker>,
     pub(super) step: Step,
     /// When it has asked, or was answered, in ms of the steady clock.

@@ -77,7 +77,8 @@ pub(crate) const LATE_CLIENT_MAX: Duration = Duration::from_secs(10);
 /// and less than clients wait.
 pub(crate) const DISK_STUCK_AFTER: Duration = Duration::from_secs(3);
 
-/// Connections that read the feed at a time. Each holds a segment of the journal in memory while it reads.
+/// Connections that read the feed at a time. Each has a thread, and holds a segment of the journal in
+/// memory, while it reads.
 pub(crate) const FEED_READERS_MAX: usize = 8;
 
 /// After how long the journal is closed for a reader of the feed that has not asked, or waits; and after how long
