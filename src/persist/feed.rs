@@ -17,7 +17,6 @@ use super::limits::FEED_READERS_MAX;
 use crate::base::lsn::Lsn;
 use crate::log::error::LogError;
 use crate::log::follow::{ReadError, UnitReader, UnitSource};
-use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 use crate::log::platform::{Job, Worker};
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::resp::reply::{Form, Reply};
@@ -62,11 +61,11 @@ pub(super) enum Part {
     NoSnapshot,
     /// A snapshot begins: its Lsn, the time as of which it is, and the bytes of its file.
     Snapshot { lsn: Lsn, time_ms: i64, bytes: u64 },
-    /// Units of a snapshot, none at its end, and the bytes of the file that have been read.
-    OfSnapshot { read: u64, units: Option<Vec<u8>> },
-    /// Blocks of units in order. The reply is made here, since thousands of small ones take long; it is the same in
-    /// both protocols.
-    Blocks(Vec<u8>),
+    /// The snapshot has ended, with this byte of its file.
+    EndOfSnapshot(u64),
+    /// Units of a snapshot or of the journal, as the reply, which is long and the same in both protocols: the thread
+    /// that reads makes it.
+    Units(Vec<u8>),
     /// The journal begins behind this unit.
     Gone(Lsn),
 }
@@ -153,15 +152,19 @@ impl Readers {
     fn part(&mut self) -> Result<Part, ReadError> {
         let Some(mut reader) = self.snapshot.take() else { return Ok(Part::NoSnapshot) };
         while reader.advance()? {
-            let units = reader.units().bytes().to_vec();
+            let read = reader.progress().0;
+            let units = reader.units();
             // A frame may hold only a part of a long unit.
-            if !units.is_empty() {
-                let read = reader.progress().0;
+            if !units.bytes().is_empty() {
+                let mut reply = Reply::new(Form::Resp2);
+                reply.array(2);
+                reply.integer(read as i64);
+                reply.bulk(units.bytes());
                 self.snapshot = Some(reader);
-                return Ok(Part::OfSnapshot { read, units: Some(units) });
+                return Ok(Part::Units(reply.into_bytes()));
             }
         }
-        Ok(Part::OfSnapshot { read: reader.progress().0, units: None })
+        Ok(Part::EndOfSnapshot(reader.progress().0))
     }
 
     fn blocks(&mut self, source: &UnitSource, after: Lsn, bytes: usize, until: Lsn) -> Result<Part, ReadError> {
@@ -174,8 +177,6 @@ impl Readers {
             None => (after, source.read_after(after, until)?),
         };
         let mut reply = Reply::new(Form::Resp2);
-        // A unit may be longer than any string that a client can store.
-        reply.fit_longest(LOG_BLOCK_MAX_BYTES);
         reply.array(2);
         integer(&mut reply, reader.until());
         let (begun, mut blocks) = (reply.begin(), 0);
@@ -190,7 +191,7 @@ impl Readers {
         }
         reply.end_array(begun, blocks);
         self.units = Some(Box::new((last, reader)));
-        Ok(Part::Blocks(std::mem::take(reply.buffer_mut())))
+        Ok(Part::Units(reply.into_bytes()))
     }
 }
 
@@ -204,13 +205,16 @@ pub(super) fn write(part: Result<Part, String>, reply: &mut Reply) {
             reply.integer(time_ms);
             reply.integer(bytes as i64);
         }
-        Ok(Part::OfSnapshot { read, units }) => {
-            reply.fit_longest(LOG_BLOCK_MAX_BYTES);
+        Ok(Part::EndOfSnapshot(read)) => {
             reply.array(2);
             reply.integer(read as i64);
-            reply.bulk_or_null(units.as_deref());
+            reply.null();
         }
-        Ok(Part::Blocks(blocks)) => reply.buffer_mut().extend_from_slice(&blocks),
+        Ok(Part::Units(units)) => {
+            // Only calls that other calls overtake are answered within something else, and FEED is none of them.
+            debug_assert!(reply.is_empty());
+            *reply.buffer_mut() = units;
+        }
         Ok(Part::Gone(covered)) => reply.error(
             format!("GONE a snapshot has taken the place of the changes up to {covered}: begin with FEED SNAPSHOT")
                 .as_bytes(),

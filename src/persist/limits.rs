@@ -89,6 +89,6 @@ pub(crate) const FEED_REST: Duration = Duration::from_secs(10);
 pub(crate) const FEED_SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes of units in one part of the feed, unless the reader says otherwise; and the most that it may ask for, so that
-/// copying them into the reply holds up no other client. A part ends with a whole block, so it may be larger.
+/// sending it holds up no other client. A part ends with a whole block, so it may be larger.
 pub(crate) const FEED_PART_BYTES: usize = 1024 * 1024;
 pub(crate) const FEED_PART_MAX_BYTES: usize = 8 * 1024 * 1024;

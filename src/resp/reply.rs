@@ -206,6 +206,11 @@ impl Reply {
         &self.buf
     }
 
+    /// The bytes written, for whoever goes on with them.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.buf
+    }
+
     /// The buffer itself, for sending it and for raw copies between replies of one form.
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {

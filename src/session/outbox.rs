@@ -110,16 +110,34 @@ impl Fences {
     }
 }
 
+/// Whether taking a buffer over costs less than copying it. A buffer that is mostly empty would be held as a whole.
+#[inline]
+fn is_worth_taking(bytes: &Vec<u8>) -> bool {
+    bytes.len() >= OUTBOX_TAKE_OVER_BYTES && bytes.capacity() / 2 <= bytes.len()
+}
+
 impl Outbox {
     /// Appends bytes, which show the data as of unit `fence` at the latest, and wakes the connection's task.
     pub fn push(&mut self, bytes: &[u8], fence: Lsn) {
+        self.push_by(fence, |outbox| outbox.copy(bytes));
+    }
+
+    /// As [`push`](Self::push), and takes the bytes over where copying would cost more.
+    pub(crate) fn push_whole(&mut self, bytes: Vec<u8>, fence: Lsn) {
+        self.push_by(
+            fence,
+            |outbox| if is_worth_taking(&bytes) { outbox.add_chunk(bytes) } else { outbox.copy(&bytes) },
+        );
+    }
+
+    fn push_by(&mut self, fence: Lsn, add: impl FnOnce(&mut Outbox)) {
         if self.is_closed {
             return;
         }
         if fence > Lsn::NONE {
             self.fence_from(0, fence);
         }
-        self.copy(bytes);
+        add(self);
         self.has_fresh = true;
         self.wake();
     }
@@ -164,8 +182,7 @@ impl Outbox {
             self.fence_from(from, fence);
             self.coming = (0, Lsn::NONE);
         }
-        // A buffer that is mostly empty would be held as a whole.
-        if replies.len() >= OUTBOX_TAKE_OVER_BYTES && replies.capacity() / 2 <= replies.len() {
+        if is_worth_taking(replies) {
             self.add_chunk(std::mem::take(replies));
         } else {
             self.copy(replies);
@@ -440,9 +457,10 @@ mod tests {
             let len = [0, 1, 100, 5_000, 33_000, 70_000, 200_000][(rng.next_u64() % 7) as usize];
             let bytes: Vec<u8> = (0..len).map(|at| (at as u64 ^ round) as u8).collect();
             expected.extend_from_slice(&bytes);
-            match rng.next_u64() % 3 {
+            match rng.next_u64() % 4 {
                 0 => outbox.push(&bytes, Lsn::NONE),
-                1 => outbox.append(&mut bytes.clone()),
+                1 => outbox.push_whole(bytes.clone(), Lsn::NONE),
+                2 => outbox.append(&mut bytes.clone()),
                 _ => {
                     let mut roomy = Vec::with_capacity(1 << 20);
                     roomy.extend_from_slice(&bytes);
@@ -473,11 +491,17 @@ mod tests {
             assert!(outbox.held() <= 2 * outbox.len() + OUTBOX_CHUNK_BYTES, "{} for {}", outbox.held(), outbox.len());
         }
         // A large buffer with little in it is not taken over.
-        let mut outbox = Outbox::default();
-        let mut roomy = Vec::with_capacity(1 << 20);
-        roomy.resize(OUTBOX_TAKE_OVER_BYTES, b'x');
-        outbox.append(&mut roomy);
-        assert_eq!((outbox.len(), outbox.held() < 1 << 19), (OUTBOX_TAKE_OVER_BYTES, true));
+        for is_pushed in [false, true] {
+            let mut outbox = Outbox::default();
+            let mut roomy = Vec::with_capacity(1 << 20);
+            roomy.resize(OUTBOX_TAKE_OVER_BYTES, b'x');
+            if is_pushed {
+                outbox.push_whole(roomy, Lsn::NONE)
+            } else {
+                outbox.append(&mut roomy)
+            }
+            assert_eq!((outbox.len(), outbox.held() < 1 << 19), (OUTBOX_TAKE_OVER_BYTES, true));
+        }
     }
 
     #[test]

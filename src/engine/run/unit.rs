@@ -255,8 +255,8 @@ impl Engine {
                 session.outbox.drain_fresh(reply.buffer_mut());
             }
         }
-        self.server.delivery().answer_parked(session, &parked, &mut reply, fence);
-        self.server.hold(reply.len(), fence);
+        let len = self.server.delivery().answer_parked(session, &parked, reply, fence);
+        self.server.hold(len, fence);
         Again::Done
     }
 
@@ -455,9 +455,9 @@ impl ServerState {
         // The reply says that the keys held nothing for the call, so it depends on their last changes.
         let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
         let fence = changes.max().unwrap_or_default();
-        self.delivery().answer_parked(&mut session, &parked, &mut reply, fence);
+        let len = self.delivery().answer_parked(&mut session, &parked, reply, fence);
         self.clients.sessions.put(session);
-        self.hold(reply.len(), fence);
+        self.hold(len, fence);
         self.clients.weigh(&mut self.meters.stats, parked.session);
         true
     }
@@ -483,23 +483,24 @@ impl ServerState {
 }
 
 impl Delivery<'_> {
-    /// Sends the reply of a call that waited. `fence` is the last unit that the reply shows.
-    fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
-        let mut fence = fence;
+    /// Sends the reply of a call that waited; returns its length. `fence` is the last unit that the reply shows.
+    fn answer_parked(&mut self, session: &mut Session, parked: &Parked, mut reply: Reply, mut fence: Lsn) -> usize {
         if self.persistence.is_lost(fence) {
-            *reply = parked.begin_answer(session.form());
+            reply = parked.begin_answer(session.form());
             reply.error(self.persistence.refusal().to_string().as_bytes());
             fence = Lsn::NONE;
         }
         session.fence = session.fence.max(fence);
         session.wait_for_round(self.persistence);
+        let len = reply.len();
         match parked.mode {
             Mode::Blocking { is_muted: true } => session.outbox.wake(),
-            Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
+            Mode::Blocking { .. } => session.outbox.push_whole(reply.into_bytes(), fence),
             Mode::Beside => {
                 session.outbox.push(reply.as_bytes(), fence);
                 self.clients.hold_pushed(self.config, self.stats, self.persistence.reach(self.config), session);
             }
         }
+        len
     }
 }
