@@ -89,10 +89,26 @@ impl Reader {
 
     /// Begins with the newest snapshot, if there is one.
     fn begin(&mut self) {
-        (self.data, self.lsn) = (Bench::new(1), 0);
+        self.begin_unless_closed().expect("the server does not hang up");
+    }
+
+    /// As [`begin`](Self::begin); `None`, and without data, if the server hangs up.
+    fn begin_unless_closed(&mut self) -> Option<()> {
         self.units.clear();
-        let (lsn, bytes) = match self.raw.command(&["FEED", "SNAPSHOT"]) {
-            Value::Null => return,
+        (self.data, self.lsn) = (Bench::new(1), 0);
+        let lsn = self.load_snapshot();
+        match lsn {
+            Some(lsn) => self.lsn = lsn,
+            None => self.data = Bench::new(1),
+        }
+        lsn.map(|_| ())
+    }
+
+    /// Returns the Lsn of the snapshot, 0 if there is none.
+    fn load_snapshot(&mut self) -> Option<u64> {
+        self.raw.send_command(&["FEED", "SNAPSHOT"]);
+        let (lsn, bytes) = match self.raw.reply_unless_closed()? {
+            Value::Null => return Some(0),
             reply => match &array(reply)[..] {
                 [lsn, begun_ms, bytes] if number(begun_ms) > 1_700_000_000_000 => (number(lsn), number(bytes)),
                 other => panic!("{other:?}"),
@@ -100,17 +116,20 @@ impl Reader {
         };
         let mut read_before = 0;
         loop {
-            let part = array(self.raw.command(&["FEED", "PART"]));
+            self.raw.send_command(&["FEED", "PART"]);
+            let part = array(self.raw.reply_unless_closed()?);
             let [read, units] = &part[..] else { panic!("{part:?}") };
             let read = number(read);
             assert!(read_before < read && read <= bytes, "{read} of {bytes} bytes behind {read_before}");
             read_before = read;
             match units {
-                Value::Null => break assert_eq!(read, bytes),
+                Value::Null => {
+                    assert_eq!(read, bytes);
+                    return Some(lsn);
+                }
                 units => self.apply(units.bytes().expect("units")),
             }
         }
-        self.lsn = lsn;
     }
 
     fn apply(&mut self, units: &[u8]) {
@@ -131,7 +150,7 @@ impl Reader {
         let blocks = match self.raw.reply_unless_closed()? {
             Value::Null => return Some(true),
             Value::Error(error) if error.starts_with(b"GONE ") => {
-                self.begin();
+                self.begin_unless_closed()?;
                 return Some(false);
             }
             Value::Array(reply) => match <[Value; 2]>::try_from(reply) {
